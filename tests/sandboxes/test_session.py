@@ -306,8 +306,11 @@ class SlowLink:
         return PostMortem()
 
     async def says(self, kind: FrameKind, payload: bytes) -> None:
-        self.receive(encode_frame(kind, payload, self.nonce))
+        self.says_at_once((kind, payload))
         await anyio.wait_all_tasks_blocked()
+
+    def says_at_once(self, *frames: tuple[FrameKind, bytes]) -> None:
+        self.receive(b"".join(encode_frame(kind, payload, self.nonce) for kind, payload in frames))
 
 
 EXITED: list[Any] = ["value", 1, [], 0, []]
@@ -331,21 +334,26 @@ async def served(host: Host) -> AsyncGenerator[SlowLink]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "payload"),
+    "frames",
     [
-        (FrameKind.PONG, b'[1,0,""]'),
-        (FrameKind.EXIT, b'["value",1,[],0,[]]'),
-        (FrameKind.EXIT, b'["value",1,[],0,[],1,""]'),
-        (FrameKind.EXIT, b'["value",1,[],0,[],0,"%b"]' % (b"x" * 65)),
-        (FrameKind.OUTCOME, b'["value",1,false,1,""]'),
-        (FrameKind.CANCEL, b"[1]"),
+        [(FrameKind.PONG, b'[1,0,""]')],
+        [(FrameKind.EXIT, b'["value",1,[],0,[]]')],
+        [(FrameKind.EXIT, b'["value",1,[],0,[],1,""]')],
+        [(FrameKind.EXIT, b'["value",1,[],0,[],0,"%b"]' % (b"x" * 65))],
+        [(FrameKind.OUTCOME, b'["value",1,false,1,""]')],
+        [(FrameKind.CANCEL, b"[1]")],
+        [(FrameKind.CALL, b'[1,"$timer",9]'), (FrameKind.CANCEL, b"[1]"), (FrameKind.CANCEL, b"[1]")],
+        [(FrameKind.CALL, b'[1,"$timer",%b]' % (b"9" * 1000))],
+        [(FrameKind.CALL, b'[%d,"$timer",9]' % number) for number in range(1, 10_002)],
+        [(FrameKind.CALL, b'[%d,"$fetch",9]' % number) for number in range(1, LIMITS.calls_in_flight + 2)],
     ],
+    ids=lambda frames: f"{frames[0][0].name} {len(frames)}",
 )
 async def test_a_durable_guest_that_lies_about_its_program_ends_the_run(
-    host: Host, kind: FrameKind, payload: bytes
+    host: Host, frames: list[tuple[FrameKind, bytes]]
 ) -> None:
     link = SlowLink()
-    job = replace(host.job(), durable=Recording(wrong, ""))
+    job = replace(host.job(), durable=Recording(wrong, ""), services=("$fetch",))
     session = GuestSession(link, job, PipeEndpoint(handler=host.handle))
     async with anyio.create_task_group() as tasks:
         ended = anyio.Event()
@@ -357,7 +365,7 @@ async def test_a_durable_guest_that_lies_about_its_program_ends_the_run(
 
         tasks.start_soon(run)
         await anyio.wait_all_tasks_blocked()
-        await link.says(kind, payload)
+        link.says_at_once(*frames)
         await ended.wait()
 
 
@@ -384,6 +392,28 @@ async def test_an_input_that_cannot_be_recorded_ends_the_run_and_an_endless_time
         await link.says(FrameKind.CALL, b'[2,"a",' + b"[" * 150 + b"]" * 150 + b"]")
         await ended.wait()
     assert not host.calls
+
+
+async def test_timers_that_are_set_in_the_turn_in_which_others_are_cleared_are_no_more_than_allowed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.sandboxes.framed.session._MAX_TIMERS", 200)
+    link = SlowLink()
+    link.may_read.set()
+    journal = Recording(wrong, "")
+    session = GuestSession(link, replace(host.job(), durable=journal), PipeEndpoint(handler=journal.handle))
+    first, second = (
+        [(FrameKind.CALL, b'[%d,"$timer",60000]' % number) for number in range(at, at + 200)] for at in (1, 201)
+    )
+    cleared = [(FrameKind.CANCEL, b"[%d]" % number) for number in range(1, 201)]
+    async with anyio.create_task_group() as tasks:
+        start: dict[str, object] = {}
+        tasks.start_soon(session.run, start)
+        await anyio.wait_all_tasks_blocked()
+        link.says_at_once(*first, *cleared, *second)
+        await until(lambda: len(journal.calls) == 400)
+        await link.says(FrameKind.EXIT, b'["value",1,[],0,[],400,"x"]')
+    assert journal.state == (400, "x")
 
 
 async def test_a_ping_follows_the_reply_that_was_being_made(host: Host) -> None:

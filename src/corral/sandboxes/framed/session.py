@@ -145,7 +145,7 @@ class FramedStream:
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
-"""Maximum size in a CALL of the sequence number and the tool's path."""
+"""Maximum size in a CALL of the sequence number and the tool's path, and of the CALL of a timer."""
 _NUMBER_BYTES = 100
 """Maximum size of a CREDIT or a CANCEL: one number."""
 _EXIT_BYTES = 1_000_000
@@ -162,7 +162,8 @@ _BURST = 16
 _LARGE = 1_000
 """Size in bytes from which an input is decoded again, rather than kept as objects."""
 _MAX_TIMERS = 10_000
-"""Timers of a durable execution that run at the same time; its guest refuses more."""
+"""Timers of a durable execution that run at the same time, beside its calls; its guest refuses more."""
+_TIMER = TIMER.encode()
 _MAX_DIGEST = 64
 _SERVICE_CALLS = 1_000_000
 """Calls of the host's services; the host keeps only a few bytes of each."""
@@ -227,16 +228,17 @@ class GuestSession:
             FrameKind.CANCEL: lambda frame: self._stream_of(frame).cancel(),
         }
         self._journal = job.durable
-        self._most_unanswered = limits.calls_in_flight
         self._service_names = frozenset(job.services)
         self._received = 0
         """Number of CALLs."""
+        self._cancels = 0
+        self._timers: set[int] = set()
+        """Timers that have neither ended nor been cancelled."""
         self._ping_due = False
         self._pings = self._pongs = 0
         self._state = GuestState(0, "")
         if job.durable is not None:
             job.durable.attach(self._ask)
-            self._most_unanswered += _MAX_TIMERS
             self._service_names |= {TIMER}
             self._take[FrameKind.PONG] = self._take_pong
             self._take[FrameKind.CANCEL] = self._cancel
@@ -386,9 +388,13 @@ class GuestSession:
             self._journal.idle(self._state)
 
     def _cancel(self, frame: Frame) -> None:
+        self._cancels += 1
+        if self._cancels > self._received:
+            raise MalformedMessage("the sandbox cancelled a timer twice")
         match decode_value(frame.payload, tagged=False):
             case [int() as sequence] if 1 <= sequence <= self._received and sequence not in self._streams:
                 assert self._journal is not None
+                self._timers.discard(sequence)
                 self._journal.cleared(sequence)
             case _:
                 self._stream_of(frame).cancel()
@@ -410,19 +416,22 @@ class GuestSession:
             self._service_calls_room -= 1
         else:
             self._calls_room -= 1
-        self._unanswered += 1
+        self._received += 1
+        if self._journal is not None and _name_in(frame) == _TIMER:
+            if len(frame.payload) > _NAME_BYTES:
+                raise MalformedMessage("the sandbox sent a timer that is not well formed")
+            self._timers.add(self._received)
+        else:
+            self._unanswered += 1
         room = min(self._calls_room, self._service_calls_room)
-        if room < 0 or self._unanswered > self._most_unanswered:
+        if room < 0 or self._unanswered > self._job.limits.calls_in_flight or len(self._timers) > _MAX_TIMERS:
             raise MalformedMessage("the sandbox sent more calls than allowed")
         self._unassigned.append(frame)
         if self._journal is not None:
-            self._received += 1
             self._journal.arrived()
 
     def _is_service(self, frame: Frame) -> bool:
-        """True for a service's call: the name is the first string in a call."""
-        start = frame.payload.find(b'"') + 1
-        return frame.payload[start : frame.payload.find(b'"', start)] in self._services
+        return _name_in(frame) in self._services
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Does what requires a task: starts further workers, and writes the replies of a busy turn."""
@@ -574,9 +583,12 @@ class GuestSession:
                 if call.sequence in self._streams:
                     self._end_stream(call.sequence)
                 self._replies += self._encoded(call, reply)  # two statements: `+=` reads its left side before an await
+                if call.tool == TIMER:
+                    self._timers.discard(call.sequence)
+                else:
+                    self._unanswered -= 1
                 del frame, call, reply  # this worker may be idle for a long time
                 self._input_bytes -= size
-                self._unanswered -= 1
                 self._unsent += 1
                 if not self._corked or self._unsent >= _BURST:
                     self._flush(tasks)
@@ -668,6 +680,12 @@ class GuestSession:
         parts = self._lines.pop(level, None)
         self.seen.printed = True
         self._job.on_log(LogEntry(level=level, text=text if parts is None else "".join([*parts, text])))
+
+
+def _name_in(frame: Frame) -> bytes:
+    """Returns the name of a call: its first string."""
+    start = frame.payload.find(b'"') + 1
+    return frame.payload[start : frame.payload.find(b'"', start)]
 
 
 def _input_of(frame: Frame) -> object:
