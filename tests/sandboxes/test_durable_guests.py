@@ -227,6 +227,27 @@ async def test_a_timer_that_is_not_needed_any_more_is_cancelled(warm: dict[Langu
         assert differences(first, await replay(warm[language], language, source, first)) == []
 
 
+async def test_a_wait_without_an_end_sets_no_timer(warm: dict[Language, Any]) -> None:
+    sources: dict[Language, str] = {
+        "typescript": "try { AbortSignal.timeout(Infinity); } catch (e) { await tools.get({}); return e.name; }",
+        "python": """
+import asyncio, math, time
+forever = asyncio.create_task(asyncio.sleep(math.inf))
+async with asyncio.timeout(math.inf):
+    await tools.get()
+forever.cancel()
+try: time.sleep(math.inf)
+except OverflowError as error: name = type(error).__name__
+name
+""",
+    }
+    for language, source in sources.items():
+        first = await record(warm[language], language, source, answer)
+        assert first.exit is not None
+        assert first.exit.value == {"typescript": "TypeError", "python": "OverflowError"}[language]
+        assert [tool for tool, _ in first.calls.values()] == ["get"]
+
+
 async def test_timers_that_are_cleared_at_once_are_no_work_for_the_host(warm_deno: DenoSandbox) -> None:
     source = """
         for (let i = 0; i < 30_000; i++) clearTimeout(setTimeout(() => {}, 1000));

@@ -31,6 +31,8 @@ from corral.guest.python.values import Encoded, decode
 
 TIMER = "$timer"
 """Service of durable executions: replies after a number of milliseconds."""
+_NEVER = 2.0**63 / 1e9
+"""Seconds that CPython's own clocks cannot count, such as infinity."""
 _Bytes = bytes
 
 
@@ -100,12 +102,14 @@ class DurableSource:
         return b',%d,"%b"' % (self._calls.made, _world.digest.encode())
 
     def wait(self, until: float | None, expects: bool, flush: Callable[[], None]) -> None:
-        """Waits for one frame, or for this active time.
+        """Waits for one frame, or for this active time, unless that is too far away for a timer.
 
         Raises:
             Deadlock: there is nothing to wait for.
             Finished: no more replies will come.
         """
+        if until is not None and until >= _NEVER:
+            until = None
         for sequence, when in [*self._armed.items()]:
             if until is None or when < until:
                 del self._armed[sequence]
@@ -124,8 +128,10 @@ class DurableSource:
 
     def sleep(self, seconds: float) -> None:
         """Blocks; other replies are taken afterwards."""
-        if seconds < 0:
+        if not seconds >= 0:
             raise ValueError("sleep length must be non-negative")
+        if seconds >= _NEVER:
+            raise OverflowError("timestamp too large to convert to C PyTime_t")
         if seconds == 0:
             return
         until = _world.active / 1000 + seconds

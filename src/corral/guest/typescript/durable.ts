@@ -43,6 +43,7 @@ interface Timer {
 const { apply, construct } = Reflect;
 const { create, defineProperty, getOwnPropertyDescriptor } = Object;
 const { trunc, imul } = Math;
+const { MAX_SAFE_INTEGER } = Number;
 /** Timers at the same time. */
 const MAX_TIMERS = 10_000;
 const { charCodeAt, slice } = String.prototype;
@@ -304,7 +305,7 @@ export class World {
     const { timeout } = Signal;
     replace(Signal, {
       timeout: (milliseconds: number) => {
-        if (!(milliseconds >= 0)) return apply(timeout, Signal, [milliseconds]) as AbortSignal; // which refuses it
+        if (!(milliseconds >= 0 && milliseconds <= MAX_SAFE_INTEGER)) return apply(timeout, Signal, [milliseconds]) as AbortSignal; // which refuses it
         const controller = new Controller();
         this.set(() => controller.abort(new DOMException("Signal timed out.", "TimeoutError")), milliseconds, false);
         return controller.signal;
