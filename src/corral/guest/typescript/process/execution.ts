@@ -51,14 +51,18 @@ export function execute(streams: Streams): void {
   new Execution(readStart(streams), streams).execute();
 }
 
-function readStart({ readBlocking, exit }: Streams): Start {
+function readStart(streams: Streams): Start {
+  const { payload } = nextFrame(streams);
+  const source = reader.nonce;
+  for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = source[index]!; // no method: preloaded code may have changed it
+  return (decodeValue(payload, false) as [Start])[0];
+}
+
+/** Blocks until there is a frame. */
+function nextFrame({ readBlocking, exit }: Streams): Frame {
   for (;;) {
     const frame = reader.next();
-    if (frame !== undefined) {
-      const source = reader.nonce;
-      for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = source[index]!; // no method: preloaded code may have changed it
-      return (decodeValue(frame.payload, false) as [Start])[0];
-    }
+    if (frame !== undefined) return frame;
     const count = readBlocking(reader.room());
     if (count === 0) exit();
     reader.filled(count);
@@ -141,13 +145,7 @@ class Execution {
         run.checkForDeadlock();
         if (run.over) return nextTurn(() => (run.over && run.close() ? this.#exit() : this.#pumpDurably()));
         this.#flush();
-        let frame = reader.next();
-        while (frame === undefined) {
-          const count = this.#streams.readBlocking(reader.room());
-          if (count === 0) this.#streams.exit();
-          reader.filled(count);
-          frame = reader.next();
-        }
+        const frame = nextFrame(this.#streams);
         if (frame.kind === Kind.ping) writer.append(Kind.pong, false, world.pong(frame.payload), nonce);
         else this.#take(frame);
       }
