@@ -40,7 +40,8 @@ const RANDOM_WORDS = 1024;
 
 const { defineProperty } = Object;
 
-const block = (size: number): Uint8Array => new Uint8Array(new ArrayBuffer(size)); // outside of the heap, so it does not move
+const Bytes = Uint8Array; // constructors use no other constructor, unlike methods that make views
+const block = (size: number): Uint8Array => new Bytes(new ArrayBuffer(size)); // outside of the heap, so it does not move
 
 /** A system call filter in the kernel's format: struct sock_fprog (linux/filter.h). */
 class Filter {
@@ -258,9 +259,6 @@ const { apply } = Reflect;
 const { copyWithin } = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array;
 const { parse, stringify } = JSON;
 
-const Bytes = Uint8Array; // constructors use no other constructor, unlike methods that make views
-const view = (bytes: number): Uint8Array => new Bytes(new ArrayBuffer(bytes));
-
 /**
  * Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits.
  *
@@ -270,9 +268,9 @@ const view = (bytes: number): Uint8Array => new Bytes(new ArrayBuffer(bytes));
 class Messages {
   readonly #buffer = new ArrayBuffer(MESSAGE_BYTES);
   readonly #data = new Bytes(this.#buffer);
-  readonly #control = view(16 + 4 * MOST_DESCRIPTORS);
+  readonly #control = block(16 + 4 * MOST_DESCRIPTORS);
   readonly #words = new Int32Array(this.#control.buffer);
-  readonly #header = view(56);
+  readonly #header = block(56);
   readonly #fields = new BigUint64Array(this.#header.buffer);
   readonly #vector = new BigUint64Array(new ArrayBuffer(16));
   readonly #controlAt: bigint;
@@ -359,15 +357,15 @@ class Server {
   readonly #filter: Filter;
   readonly #forker: Forker;
   /** struct pollfd: the control socket's, then two for each process: its own and its lifeline's. */
-  readonly #polls = view(8 * (1 + 2 * MOST_PROCESSES));
+  readonly #polls = block(8 * (1 + 2 * MOST_PROCESSES));
   readonly #polled = new Int32Array(this.#polls.buffer);
   readonly #pids = new Int32Array(MOST_PROCESSES);
   /** Pipes of each process's standard error. */
   readonly #errors = new Int32Array(MOST_PROCESSES);
-  readonly #pipeBytes = view(8);
+  readonly #pipeBytes = block(8);
   readonly #pipe = new Int32Array(this.#pipeBytes.buffer);
   #count = 0;
-  readonly #statusBytes = view(8);
+  readonly #statusBytes = block(8);
   readonly #status = new Int32Array(this.#statusBytes.buffer);
   #loaded = "";
   #preloaded = false;
