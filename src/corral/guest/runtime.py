@@ -53,8 +53,6 @@ _PROCESS = (
     "bigints",
     "globals",
     "network",
-    "platform/intrinsics",
-    "platform/base",
     "platform/timers",
     "platform/performance",
     "durable",

@@ -3,7 +3,6 @@
 // only when nothing else can run.
 
 import { defineGlobal, unwatched } from "./globals.ts";
-import { guarded, type Host, openHost } from "./platform/base.ts";
 import { makePerformance } from "./platform/performance.ts";
 import { makeTimers } from "./platform/timers.ts";
 
@@ -205,9 +204,13 @@ export class World {
   /** Replaces the parts of the platform that differ between two runs. */
   install(): void {
     const now = () => this.wall;
-    const host = this.#host();
-    openHost(host);
-    const timers = makeTimers(host);
+    const timers = makeTimers({
+      setTimer: (callback, milliseconds, repeats) => this.set(callback, milliseconds, repeats),
+      setImmediate: (callback) => this.later(callback),
+      clearTimer: (timer) => this.clear(timer),
+      started: (timer, callback) => this.#run.startTimer(timer, callback),
+      uncaught: (error) => this.#run.uncaught(error),
+    });
     for (const name in timers) defineGlobal(name, timers[name]);
     replace(Math, { random: () => this.#chance.double() });
     installDate(now);
@@ -235,19 +238,6 @@ export class World {
         throw refusal("URL.createObjectURL gives another name each time");
       },
     });
-  }
-
-  #host(): Host {
-    return {
-      answer: () => "{}",
-      setTimer: (callback, milliseconds, repeats) => this.set(callback, milliseconds, repeats),
-      setImmediate: (callback) => this.later(callback),
-      clearTimer: (timer) => this.clear(timer),
-      started: (timer, callback) => this.#run.startTimer(timer, callback),
-      uncaught: (error) => this.#run.uncaught(error),
-      now: () => this.active,
-      timeOrigin: this.#origin,
-    };
   }
 
   #installCrypto(): void {
@@ -366,12 +356,18 @@ export class World {
 
   #nodeCrypto(real: Record<string, Function>): Members {
     const { Buffer } = globalThis as unknown as { Buffer: { alloc(size: number): Uint8Array } };
-    /** Answers by callback, if there is one, in the next turn. */
-    const answered = (make: () => unknown, callback: unknown): unknown => {
-      if (typeof callback !== "function") return make();
-      const value = make();
-      this.later(() => guarded(() => void (callback as Function)(null, value)));
+    /** Answers in the next turn. */
+    const answer = (callback: unknown, value: unknown): void => {
+      this.later(() => {
+        try {
+          (callback as Function)(null, value);
+        } catch (error) {
+          this.#run.uncaught(error);
+        }
+      });
     };
+    /** Answers by callback, if there is one. */
+    const answered = (make: () => unknown, callback: unknown): unknown => (typeof callback === "function" ? answer(callback, make()) : make());
     const fill = (view: ArrayBufferView, offset = 0, size = view.byteLength - offset) => {
       this.fill(new Bytes(view.buffer as ArrayBuffer, view.byteOffset + offset, size));
       return view;
@@ -403,9 +399,8 @@ export class World {
     for (const name of ["scrypt", "pbkdf2", "hkdf", "checkPrime"]) {
       const now = real[`${name}Sync`]!;
       made[name] = (...args: unknown[]) => {
-        const callback = args.pop() as Function;
-        const value = apply(now, real, args);
-        this.later(() => guarded(() => void callback(null, value)));
+        const callback = args.pop();
+        answer(callback, apply(now, real, args));
       };
     }
     for (const name of RANDOMIZED_BY_NODE) {

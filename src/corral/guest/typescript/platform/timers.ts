@@ -1,15 +1,23 @@
 // Timers like Node's: objects with a callback that are also numbers.
 
-import { coded, guarded, type Host } from "./base.ts";
+import type { Host } from "./base.ts";
 
 type Callback = (...args: unknown[]) => unknown;
+type TimerHost = Pick<Host, "setTimer" | "setImmediate" | "clearTimer" | "started" | "uncaught">;
 
 /** A longer delay becomes 1 ms, as in Node. */
 const LONGEST_DELAY = 2 ** 31 - 1;
 
-/** The globals for timers. */
-export function makeTimers(host: Host): Record<string, unknown> {
+/** The globals for timers. They import nothing of the platform, as durable guests use them without it. */
+export function makeTimers(host: TimerHost): Record<string, unknown> {
   const running = { __proto__: null } as unknown as Record<number, Timeout | Immediate>;
+  const guarded = (action: () => void): void => {
+    try {
+      action();
+    } catch (error) {
+      host.uncaught(error);
+    }
+  };
 
   class Timeout {
     _onTimeout: Callback;
@@ -123,5 +131,6 @@ function checked(callback: Callback): Callback {
   if (typeof callback === "function") return callback;
   const shown = typeof callback === "string" ? `'${callback}'` : `${callback}`;
   const received = callback === null || callback === undefined ? shown : `type ${typeof callback} (${shown})`;
-  throw coded(new TypeError(`The "callback" argument must be of type function. Received ${received}`), "ERR_INVALID_ARG_TYPE");
+  const error = new TypeError(`The "callback" argument must be of type function. Received ${received}`);
+  throw Object.assign(error, { code: "ERR_INVALID_ARG_TYPE" });
 }
