@@ -54,7 +54,6 @@ _PROCESS = (
     "globals",
     "network",
     "platform/timers",
-    "platform/performance",
     "durable",
     "run",
     "engine",
