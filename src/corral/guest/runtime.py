@@ -93,7 +93,6 @@ _PYTHON = (
     "errors",
     "loop",
     "network",
-    "durable",
     "program",
 )
 """Parts of the Python guest, each after its dependencies."""
@@ -308,8 +307,9 @@ def python_server() -> Mapping[str, str | bytes]:
         *(f"corral.guest.python.{name}" for name in _PYTHON),
         "corral.jail.privileges",
         "corral.jail.launcher",
+        "corral.guest.python.durable",
+        "corral.guest.python.zygote",
     ]
-    names.append("corral.guest.python.zygote")
     code = marshal.dumps([(name, _renamed(_code(name), f"<{name}>")) for name in names])
     return {"guest.py": guest_source("python", "boot.py"), "guest.bin": code}
 

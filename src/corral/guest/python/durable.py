@@ -96,9 +96,11 @@ class DurableSource:
         self._armed: dict[int, float] = {}
         """Active times in seconds for which the loop has set a timer, by the number of its call."""
 
+    def note(self, output: bytes) -> None:
+        _world.note(output)
+
     @property
     def state(self) -> bytes:
-        """Returns the number of calls and the digest, as members of a frame."""
         return b',%d,"%b"' % (self._calls.made, _world.digest.encode())
 
     def wait(self, until: float | None, expects: bool, flush: Callable[[], None]) -> None:
@@ -219,11 +221,6 @@ def begin_durably(start: Mapping[str, Any], pipes: Any, calls: Calls) -> Durable
         setattr(module, "get_native_id", lambda: 2)  # noqa: B010
     _hook_loop(source)
     return source
-
-
-def note_output(output: bytes) -> None:
-    """Adds console output to the digest."""
-    _world.note(output)
 
 
 def _active_seconds() -> float:

@@ -23,11 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from operator import itemgetter
 from types import CodeType, ModuleType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Pending, PendingCall, Tools
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
-from corral.guest.python.durable import DurableSource, begin_durably, note_output
 from corral.guest.python.errors import (
     Parts,
     described,
@@ -169,20 +168,37 @@ class _Outcome(NamedTuple):
     """Encoded again when they have ended, as a list can still be filled."""
 
 
+class Durable(Protocol):
+    """Hooks of a durable execution, in servers that have them."""
+
+    @property
+    def state(self) -> bytes:
+        """Returns the number of calls and the digest, as members of a frame."""
+        ...
+
+    def receive(self) -> None: ...
+    def note(self, output: bytes) -> None:
+        """Adds console output to the digest."""
+        ...
+
+
 class Execution:
     """One execution, made before its START arrives: work done before a fork costs no execution anything.
 
     Also the source of its event loops, which wait for replies.
     """
 
-    def __init__(self, pipes: Pipes) -> None:
+    def __init__(
+        self, pipes: Pipes, begin_durably: Callable[[Mapping[str, Any], Pipes, Calls], Durable] | None = None
+    ) -> None:
         self._pipes = pipes
+        self._begin_durably = begin_durably
         self._start: Mapping[str, Any] = {}
         self._limits: Mapping[str, Any] = {}
         self._calls = Calls(self._send_call, self._tell, CallLimits(0, 0, 0))
         self._console = Console(self._send_log)
         self._streams = Stream(self._console, "log", "<stdout>"), Stream(self._console, "error", "<stderr>")
-        self._durable: DurableSource | None = None
+        self._durable: Durable | None = None
         self._remarks: list[str] = []
         self._reserve: mmap.mmap | None = mmap.mmap(-1, _RESERVE_BYTES, mmap.MAP_PRIVATE)
         self._module = ModuleType("__main__")
@@ -242,7 +258,8 @@ class Execution:
         )
         self._console.left = limits["log_bytes"]
         if (durable := start.get("durable")) is not None:
-            self._durable = begin_durably(durable, self._pipes, self._calls)
+            assert self._begin_durably is not None
+            self._durable = self._begin_durably(durable, self._pipes, self._calls)
             self.receive = self._durable.receive
         if "$http" in self._calls.limits.services:
             install_network(self._calls, self.loop, durable=self._durable is not None)
@@ -416,7 +433,7 @@ class Execution:
 
     def _send_log(self, payload: bytes) -> None:
         if self._durable is not None:
-            note_output(payload)
+            self._durable.note(payload)
         self._pipes.append(FrameKind.LOG, payload)
         self._pipes.flush()
 

@@ -25,7 +25,7 @@ import sys
 from functools import lru_cache
 from typing import Any, NoReturn
 
-from corral.guest.python.durable import install_hooks
+from corral.guest.python.durable import begin_durably, install_hooks
 from corral.guest.python.errors import packages
 from corral.guest.python.frames import NO_NONCE, PROTOCOL, FrameKind, encode_frame
 from corral.guest.python.program import Execution, Pipes, presets, run_program, warm_up
@@ -52,7 +52,7 @@ class _Forks(Children):
     def __init__(self, control: socket.socket) -> None:
         super().__init__(control)
         self._pipes = Pipes(_CONNECTION, _CONNECTION)
-        self._execution = Execution(self._pipes)
+        self._execution = Execution(self._pipes, begin_durably)
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
         if len(descriptors) != 2:  # no descriptors were left for them; their lifeline is closed
