@@ -80,7 +80,7 @@ class Writer:
         """Time at which the thread writes the queued rows; None: none are queued."""
         self._is_asked = False
         """True from the first waiter of a turn until the thread takes the rows."""
-        self._renew_at = self._prune_at = 0.0
+        self._renew_at, self._prune_at = time.monotonic() + _RENEW_SECONDS, 0.0
 
     async def run(self, job: Callable[[], T]) -> T:
         """Calls the function in the thread, behind the rows that are queued.
