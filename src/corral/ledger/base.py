@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
@@ -32,6 +33,10 @@ class Ledger(ABC):
         self.ring = Ring(keys)
         self.keep_seconds = keep_days * _DAY_SECONDS
         self.expires_seconds = expires_seconds
+
+    def now(self) -> float:
+        """Returns the time in seconds since the Unix epoch, by a clock that all hosts with this store share."""
+        return time.time()
 
     @abstractmethod
     def create(self, execution: StoredExecution) -> None:

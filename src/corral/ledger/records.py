@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -28,6 +27,8 @@ class Recorded:
     """One execution with everything on record."""
 
     execution: StoredExecution
+    is_held: bool
+    """True if a host runs it now."""
     head: Mapping[str, Any]
     """Request, and all else that its program started with."""
     result: Mapping[str, Any]
@@ -50,14 +51,16 @@ class Records:
         Raises:
             LedgerError: it could not be recorded.
         """
-        now = time.time()
         sealed = self.ledger.ring.seal(to_json(head), _head_place(execution_id, owner.organization_id, owner.user_id))
-        row = StoredExecution(
-            execution_id, owner.organization_id, owner.user_id, "running", now, now, 1, now + LEASE_SECONDS, sealed
-        )
         claim = Claim(execution_id, 1)
+
+        def job() -> None:
+            now = self.ledger.now()
+            owned = execution_id, owner.organization_id, owner.user_id
+            self.ledger.create(StoredExecution(*owned, "running", now, now, 1, now + LEASE_SECONDS, sealed))
+
         try:
-            await self.writer.run(lambda: self.ledger.create(row))
+            await self.writer.run(job)
         except anyio.get_cancelled_exc_class():
             self._abandon(execution_id, 1, "running")
             raise
@@ -81,7 +84,7 @@ class Records:
             nonlocal taken
             recorded = self._recorded(execution_id)  # damaged rows show before anything is changed
             admit(recorded)
-            before, now = recorded.execution, time.time()
+            before, now = recorded.execution, self.ledger.now()
             expires = self.ledger.expires_seconds
             if before.status == "paused" and expires is not None and before.updated < now - expires:
                 raise HeldElsewhere(f"{execution_id} has expired: it was paused for longer than {expires:g} s")
@@ -107,7 +110,7 @@ class Records:
 
     def _abandon(self, execution_id: str, claim: int, status: ExecutionStatus) -> None:
         """Lets another host claim an execution, after the jobs that were asked before."""
-        self.writer.submit(lambda: self.ledger.end(execution_id, claim, status, None, now=time.time()))
+        self.writer.submit(lambda: self.ledger.end(execution_id, claim, status, None, now=self.ledger.now()))
 
     async def load(self, execution_id: str) -> Recorded:
         """Reads an execution.
@@ -142,7 +145,7 @@ class Records:
         def job() -> LedgerError | None:
             if result is not None and claim.failure is not None:
                 return claim.failure
-            if not self.ledger.end(claim.execution_id, claim.number, status, sealed, now=time.time()):
+            if not self.ledger.end(claim.execution_id, claim.number, status, sealed, now=self.ledger.now()):
                 return HeldElsewhere(f"another host has taken over {claim.execution_id}")
             self.writer.release(claim)
             return None
@@ -169,7 +172,7 @@ class Records:
         stored = StoredDecision(execution_id, sequence, binding, self.ledger.ring.seal(to_json(body), place))
 
         def job() -> Settlement:
-            if self.ledger.decide(stored, now=time.time()):
+            if self.ledger.decide(stored, now=self.ledger.now()):
                 return decision
             return self._decisions(execution_id)[sequence, binding]
 
@@ -236,6 +239,7 @@ class Records:
             raise LedgerDamaged(f"calls of {execution_id} are missing in the ledger")
         return Recorded(
             execution=execution,
+            is_held=execution.status == "running" and execution.lease > self.ledger.now(),
             head=self._head(execution),
             result=result,
             calls=calls,

@@ -242,7 +242,7 @@ class Writer:
             return
         numbers = {name: claim.number for name, claim in claims.items()}
         try:
-            self._lose(self.ledger.renew(numbers, lease=time.time() + LEASE_SECONDS), claims)
+            self._lose(self.ledger.renew(numbers, lease=self.ledger.now() + LEASE_SECONDS), claims)
         except Exception as error:
             logger.warning("the leases of %d executions could not be renewed: %s", len(numbers), error)
 
@@ -261,7 +261,7 @@ class Writer:
 
     def prune(self, keep_seconds: float | None = None) -> int:
         """Deletes executions that ended longer ago, or have expired. Called within `run`."""
-        ledger, now = self.ledger, time.time()
+        ledger, now = self.ledger, self.ledger.now()
         expires = ledger.expires_seconds
         return ledger.prune(
             ended_before=now - (ledger.keep_seconds if keep_seconds is None else keep_seconds),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
@@ -319,7 +318,7 @@ async def earlier_calls(
     """
     recorded = await records.load(execution_id)
     _request_of(recorded, context)
-    if recorded.execution.status == "running" and recorded.execution.lease > time.time():
+    if recorded.is_held:
         raise ConfigError(f"after={execution_id!r} still runs; wait for its end, or cancel it")
     earlier: dict[bytes, builtins.list[CallRow]] = {}
     for row in recorded.calls:

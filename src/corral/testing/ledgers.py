@@ -16,22 +16,23 @@ def _call(name: str, sequence: int, status: CallStatus = "done", place: int | No
 
 
 class LedgerSuite:
-    """Tests that every ledger must pass. Implement `ledger`, and mark the subclass with `anyio`, as other suites."""
+    """Tests that every ledger must pass. Implement `ledger`. They are synchronous, as the methods of a ledger block."""
 
     def ledger(self) -> Ledger:
         """Makes a ledger over the same store at each call within a test."""
         raise NotImplementedError
 
-    async def test_what_was_stored_comes_back(self) -> None:
+    def test_what_was_stored_comes_back(self) -> None:
         ledger, other = self.ledger(), self.ledger()
         ledger.create(_execution("a"))
         ledger.write({"a": 1}, [_call("a", 2, place=0), _call("a", 1, "started")], durably=True)
         assert other.get("a") == _execution("a")
         assert other.get("b") is None
         assert [*other.calls("a")] == [_call("a", 1, "started"), _call("a", 2, place=0)]
+        assert ledger.now() <= other.now()
         self._close(ledger, other)
 
-    async def test_an_id_is_taken_once(self) -> None:
+    def test_an_id_is_taken_once(self) -> None:
         ledger = self.ledger()
         ledger.create(_execution("a"))
         try:
@@ -42,7 +43,7 @@ class LedgerSuite:
             raise AssertionError("the second execution of that id was stored")
         self._close(ledger)
 
-    async def test_a_later_row_replaces_an_earlier_one(self) -> None:
+    def test_a_later_row_replaces_an_earlier_one(self) -> None:
         ledger = self.ledger()
         ledger.create(_execution("a"))
         ledger.write({"a": 1}, [_call("a", 1, "started")], durably=False)
@@ -50,7 +51,7 @@ class LedgerSuite:
         assert [*ledger.calls("a")] == [_call("a", 1, place=0)]
         self._close(ledger)
 
-    async def test_only_one_claims_what_is_free(self) -> None:
+    def test_only_one_claims_what_is_free(self) -> None:
         ledger, other = self.ledger(), self.ledger()
         ledger.create(_execution("a"))
         assert other.claim("a", now=50.0, lease=150.0) is None, "its lease is not over"
@@ -63,7 +64,7 @@ class LedgerSuite:
         assert other.claim("a", now=105.0, lease=135.0) is None
         self._close(ledger, other)
 
-    async def test_what_has_ended_is_not_claimed(self) -> None:
+    def test_what_has_ended_is_not_claimed(self) -> None:
         ledger = self.ledger()
         ended: tuple[ExecutionStatus, ...] = ("succeeded", "failed", "timed_out", "cancelled", "rejected")
         for status in ended:
@@ -72,7 +73,7 @@ class LedgerSuite:
             assert ledger.claim(status, now=200.0, lease=230.0) is None
         self._close(ledger)
 
-    async def test_an_earlier_claim_writes_nothing_more(self) -> None:
+    def test_an_earlier_claim_writes_nothing_more(self) -> None:
         ledger, other = self.ledger(), self.ledger()
         ledger.create(_execution("a"))
         ledger.create(_execution("b"))
@@ -90,7 +91,7 @@ class LedgerSuite:
         ]
         self._close(ledger, other)
 
-    async def test_the_end_of_a_claim_can_leave_the_result(self) -> None:
+    def test_the_end_of_a_claim_can_leave_the_result(self) -> None:
         ledger = self.ledger()
         ledger.create(_execution("a"))
         assert ledger.end("a", 1, "paused", b"state", now=2.0)
@@ -99,7 +100,7 @@ class LedgerSuite:
         assert ledger.get("a") == _execution("a", status="paused", claim=2, updated=4.0, lease=0.0, result=b"state")
         self._close(ledger)
 
-    async def test_the_first_decision_holds(self) -> None:
+    def test_the_first_decision_holds(self) -> None:
         ledger, other = self.ledger(), self.ledger()
         ledger.create(_execution("a"))
         first = StoredDecision("a", 1, b"one", b"yes")
@@ -110,7 +111,7 @@ class LedgerSuite:
         assert {*ledger.decisions("a")} == {first, again}
         self._close(ledger, other)
 
-    async def test_lists_have_what_was_asked_for(self) -> None:
+    def test_lists_have_what_was_asked_for(self) -> None:
         ledger = self.ledger()
         for number, name in enumerate("abcd"):
             ledger.create(_execution(name, updated=float(number), user_id="bob" if name == "c" else "ann"))
@@ -122,7 +123,7 @@ class LedgerSuite:
         assert not ledger.list(organization_id="acme")
         self._close(ledger)
 
-    async def test_calls_wait_as_long_as_their_execution_can_go_on(self) -> None:
+    def test_calls_wait_as_long_as_their_execution_can_go_on(self) -> None:
         ledger = self.ledger()
         for name in "abc":
             ledger.create(_execution(name, user_id="bob" if name == "c" else "ann"))
@@ -139,7 +140,7 @@ class LedgerSuite:
         assert len(ledger.waiting(user_id=None, organization_id=None, limit=3)) == 3
         self._close(ledger)
 
-    async def test_what_is_old_is_deleted_with_all_its_rows(self) -> None:
+    def test_what_is_old_is_deleted_with_all_its_rows(self) -> None:
         ledger = self.ledger()
         for name, status in {"a": "succeeded", "b": "paused", "c": "running", "d": "failed"}.items():
             ledger.create(_execution(name))
@@ -155,7 +156,7 @@ class LedgerSuite:
         assert [each.execution_id for each in ledger.list()] == ["c", "d"]
         self._close(ledger)
 
-    async def test_it_opens_again(self) -> None:
+    def test_it_opens_again(self) -> None:
         ledger = self.ledger()
         ledger.create(_execution("a"))
         ledger.close()
