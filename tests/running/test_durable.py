@@ -385,6 +385,113 @@ async def test_a_host_that_was_slow_ends_and_changes_nothing_more(
     assert world.done == [1]
 
 
+# --- the same id again
+
+FAILING = """
+    console.log("1\ud800"); console.warn("two")
+    const picture = await tools.draw({}); await tools.put({ n: 1 })
+    tools.look({ n: 3 })
+    if (process.env.MODE === "fail") throw new Error("oh\udc00", { cause: 7 })
+    return { picture, when: new Date(0), big: 2n ** 70n, none: undefined }
+"""
+
+
+@pytest.mark.parametrize("mode", ["fail", "return"])
+async def test_an_id_that_has_ended_gives_its_result_and_nothing_runs(
+    world: World, warm_deno: DenoSandbox, tmp_path: Path, mode: str
+) -> None:
+    @tool(read_only=True)
+    async def draw() -> bytes:
+        return b"\x89PNG\r\n\x1a\n" + bytes(20)
+
+    options: dict[str, Any] = {"durable": True, "context": ANN, "env": {"MODE": mode}, "execution_id": "job:1"}
+    tools = [*world.tools, draw]
+    async with world.corral(warm_deno, SqliteLedger(tmp_path / "runs.db", keys=KEYS), tools=tools) as corral:
+        first = await corral.execute(FAILING, **options)
+    done = [*world.done]
+    events: list[Event] = []
+    async with world.corral(warm_deno, SqliteLedger(tmp_path / "runs.db", keys=KEYS), tools=tools) as corral:
+        again = await corral.execute(FAILING, **options, on_event=events.append)
+        async with corral.start(FAILING, **options) as run:
+            assert (run.execution_id, [event async for event in run]) == ("job:1", [])
+            assert (await run.result()).status == again.status
+        assert (world.done, events) == (done, [])
+        for call, record in zip(first.tool_calls, again.tool_calls, strict=True):
+            assert (record.input, record.output, record.state) == (call.input, call.output, call.state)
+        assert again.images == first.images
+        assert len(again.images) == (mode == "return")
+        assert again.model_text() == first.model_text()
+        assert {**again.to_dict(), "tool_calls": 0} == {**first.to_dict(), "tool_calls": 0}
+        assert (again.containment, again.containment and again.containment.strength) == ("namespaces", "kernel")
+
+
+async def test_an_id_that_is_paused_goes_on_once_all_is_decided(world: World, corral: Corral) -> None:
+    source = "console.log(1); return [await tools.put({ n: 1 }), await tools.pay({ n: 2 })]"
+    first = await corral.execute(source, durable=True, execution_id="a")
+    again = await corral.execute(source, durable=True, execution_id="a")
+    assert (again.status, again.pending, again.console) == ("paused", first.pending, "1\n")
+    assert [call.state for call in again.tool_calls] == ["returned", "waiting"]
+    await corral.executions.settle("a", {2: Approved()})
+    other = ExecutionContext(scopes={"more"})
+    result = await corral.execute(source, durable=True, execution_id="a", context=other)
+    assert (result.value, world.done) == ([10, 20], [1, 2])
+    assert (await corral.execute(source, durable=True, execution_id="a")).value == [10, 20]
+
+
+async def test_an_id_whose_host_is_lost_goes_on_and_one_that_runs_is_held(world: World, corral: Corral) -> None:
+    source = "return await tools.look({ n: 1 })"
+    world.stops = "after"
+
+    async def execute() -> None:
+        await corral.execute(source, durable=True, context=ANN, execution_id="a")
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execute)
+        await world.stopped.wait()
+        with pytest.raises(HeldElsewhere, match="a runs on another host"):
+            await execute()
+        tasks.cancel_scope.cancel()
+    world.stops = None
+    assert (await corral.execute(source, durable=True, context=ANN, execution_id="a")).value == 10
+
+
+async def test_of_two_that_begin_an_id_at_once_one_is_refused(world: World, corral: Corral) -> None:
+    outcomes: list[object] = []
+
+    async def execute() -> None:
+        try:
+            outcomes.append(
+                (await corral.execute("return await tools.put({ n: 1 })", durable=True, execution_id="a")).value
+            )
+        except HeldElsewhere as error:
+            outcomes.append(error.code)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(execute)
+        tasks.start_soon(execute)
+    assert (sorted(outcomes, key=str), world.done) == ([10, "held_elsewhere"], [1])
+
+
+async def test_an_id_is_for_one_request(world: World, corral: Corral) -> None:
+    options: dict[str, Any] = {"durable": True, "context": ANN, "execution_id": "a"}
+    await corral.execute("return 1", **options)
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"context": ExecutionContext(user_id="bob", organization_id="acme")}, "user or organization"),
+        ({"language": "python"}, "language"),
+        ({"env": {"A": "1"}, "limits": Limits(calls=3)}, "limits and env"),
+    ]
+    for changes, named in others:
+        with pytest.raises(ConfigError, match=f"belongs to an earlier request with another {named}; use a new id"):
+            await corral.execute("return 1", **options | changes)
+    with pytest.raises(ConfigError, match="another source"):
+        await corral.execute("return 2", **options)
+    with pytest.raises(ConfigError, match="execution_id is for durable executions; add durable=True"):
+        await corral.execute("return 1", execution_id="b")
+    for name in ("", "-a", "a/b", "a\n", "é", "a" * 129):
+        with pytest.raises(ConfigError, match="execution_id: Value error, use 1 to 128 letters, digits and"):
+            await corral.execute("return 1", durable=True, execution_id=name)
+
+
 # --- after a crash
 
 

@@ -11,7 +11,7 @@ import anyio
 from pydantic_core import from_json, to_json
 
 from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError
-from corral.guest import decode_value, encode_value
+from corral.guest import decode_value, encode_value, plain_json
 from corral.ledger.base import Ledger
 from corral.ledger.rows import CallRow, ExecutionStatus, StoredCall, StoredDecision, StoredExecution, unpack_call
 from corral.ledger.writer import LEASE_SECONDS, Claim, Writer, place_of
@@ -49,20 +49,29 @@ class Records:
         """Records a new execution, durably, and claims it for this host.
 
         Raises:
+            HeldElsewhere: another host has just recorded one of that id.
             LedgerError: it could not be recorded.
         """
         sealed = self.ledger.ring.seal(to_json(head), _head_place(execution_id, owner.organization_id, owner.user_id))
         claim = Claim(execution_id, 1)
+        is_new = False
 
         def job() -> None:
+            nonlocal is_new
             now = self.ledger.now()
             owned = execution_id, owner.organization_id, owner.user_id
-            self.ledger.create(StoredExecution(*owned, "running", now, now, 1, now + LEASE_SECONDS, sealed))
+            try:
+                self.ledger.create(StoredExecution(*owned, "running", now, now, 1, now + LEASE_SECONDS, sealed))
+            except Exception as error:
+                if self.ledger.get(execution_id) is None:
+                    raise
+                raise HeldElsewhere(f"another host has just begun {execution_id}") from error
+            is_new = True
 
         try:
             await self.writer.run(job)
         except anyio.get_cancelled_exc_class():
-            self._abandon(execution_id, 1, "running")
+            self.writer.submit(lambda: is_new and self._abandon(execution_id, 1, "running"))
             raise
         self.writer.hold(claim)
         return claim
@@ -139,7 +148,7 @@ class Records:
             LedgerError: it could not be recorded, or the claim is another by now.
         """
         place = _result_place(claim.execution_id)
-        body = None if result is None else to_json({**result, "status": status})
+        body = None if result is None else plain_json({**result, "status": status})
         sealed = None if body is None else self.ledger.ring.seal(body, place)
 
         def job() -> LedgerError | None:

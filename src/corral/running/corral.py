@@ -37,7 +37,7 @@ from corral.plugins import load_by_name
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
 from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, check_mode, prepare
-from corral.running.executions import Executions, earlier_calls
+from corral.running.executions import Executions, earlier_calls, found_again
 from corral.running.for_models import ForModels
 from corral.running.journal import Recording
 from corral.running.options import LiveOptions, RunOptions, request_of
@@ -409,6 +409,7 @@ class Corral(Lifecycle):
             StartFailed: the sandbox did not start.
             ConfigError: options conflict, or the Corral is closed.
             AccessDenied: `after` is an execution of another user or organization.
+            HeldElsewhere: another host runs the execution with that `execution_id`.
             LedgerError: a durable execution could not be recorded.
         """
         execution = await self._new_execution(source, **options)
@@ -604,14 +605,20 @@ class Corral(Lifecycle):
         self._require_sources()
         request = request_of(source, options)
         recording: Recording | None = None
+        if request.execution_id is not None and not (request.durable or request.after):
+            raise ConfigError("execution_id is for durable executions; add durable=True")
         if request.durable or request.after is not None:
             if self._records is None:
                 raise ConfigError("durable=True needs a ledger; make the Corral with Corral(ledger=...)")
+            if request.execution_id is not None:
+                again = await found_again(self._records, request, request.execution_id)
+                if again is not None:
+                    return await self._recorded_execution(*again, options)
             recording = Recording(records=self._records)
             if request.after is not None:
                 earlier = await earlier_calls(self._records, request.after, request.context, self._may_change)
                 recording = replace(recording, after=earlier)
-        return self._execution(request, recording, **options)
+        return self._execution(request, recording, options)
 
     def _may_change(self, name: str) -> bool:
         return (tool := self.tools.get(name)) is not None and not tool.read_only
@@ -620,21 +627,26 @@ class Corral(Lifecycle):
         self, request: ExecutionRequest, recording: Recording, options: LiveOptions
     ) -> ExecutionResult:
         """Runs an execution that continues or replays a recorded one."""
+        execution = await self._recorded_execution(request, recording, options)
+        with self._lives(execution):
+            return await execution.run()
+
+    async def _recorded_execution(
+        self, request: ExecutionRequest, recording: Recording, options: RunOptions | LiveOptions
+    ) -> Execution:
         try:
             self._require_usable()
             self._require_sources()
-            execution = self._execution(request, recording, **options)
+            return self._execution(request, recording, options)
         except BaseException:
             if recording.claim is not None:
                 status = "paused" if recording.was_paused else "running"
                 with anyio.CancelScope(shield=True):
                     await recording.records.end(recording.claim, status, None)
             raise
-        with self._lives(execution):
-            return await execution.run()
 
     def _execution(
-        self, request: ExecutionRequest, recording: Recording | None, **options: Unpack[RunOptions]
+        self, request: ExecutionRequest, recording: Recording | None, options: RunOptions | LiveOptions
     ) -> Execution:
         registry, services = self._views.callable_tools(
             options.get("tools"), request.context, request.hide_denied, request.language

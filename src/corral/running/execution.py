@@ -316,7 +316,7 @@ class Execution:
     ) -> None:
         self._recording = recording
         self._is_offline = recording is not None and recording.offline
-        self.execution_id = (recording and recording.execution_id) or new_execution_id()
+        self.execution_id = (recording and recording.execution_id) or request.execution_id or new_execution_id()
         self.ended = anyio.Event()
         self._runtime = runtime
         self._request = request
@@ -412,6 +412,9 @@ class Execution:
         Raises:
             StartFailed: the sandbox did not start.
         """
+        if self._recording is not None and self._recording.result is not None:
+            self.ended.set()
+            return self._recording.result
         telemetry = self._runtime.telemetry
         instruments = None if telemetry is None else telemetry.instruments()
         try:

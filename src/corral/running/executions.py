@@ -14,7 +14,7 @@ from corral.guest import UnencodableValue, decode_value
 from corral.ledger import CallRow, ExecutionStatus, Recorded, Records, StoredExecution
 from corral.results import ExecutionResult
 from corral.running.execution import Execution
-from corral.running.journal import Recording, asked_of
+from corral.running.journal import Recording, asked_of, result_of
 from corral.running.options import LiveOptions
 from corral.running.request import ExecutionRequest
 from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext, ExecutionError, Retry, Settled, Settlement
@@ -173,19 +173,7 @@ class Executions:
             LedgerError: it cannot be read.
             StartFailed: the sandbox did not start.
         """
-        claim, recorded = await self._records.claim(execution_id, lambda found: _request_of(found, context))
-        request = _request_of(recorded, context)
-        recording = Recording(
-            records=self._records,
-            execution_id=execution_id,
-            claim=claim,
-            head=recorded.head,
-            rows=recorded.calls,
-            state=recorded.result,
-            decisions=recorded.decisions,
-            was_paused=recorded.execution.status == "paused",
-        )
-        return await self._run(request, recording, options)
+        return await self._run(*await claimed(self._records, execution_id, context), options)
 
     @checked
     async def replay(
@@ -230,7 +218,8 @@ class Executions:
             StartFailed: the sandbox did not start.
         """
         recorded = await self._records.load(execution_id)
-        request, head = _request_of(recorded, None), {**recorded.head, "forked": [execution_id, at]}
+        request = _request_of(recorded, None).model_copy(update={"execution_id": None})
+        head = {**recorded.head, "forked": [execution_id, at]}
         if source is not None:
             request = request.model_copy(update={"source": source})
             head = {name: value for name, value in head.items() if name not in ("code", "imports", "types")}
@@ -249,15 +238,14 @@ class Executions:
         recorded = await self._records.load(execution_id)
         request, value = _request_of(recorded, None), recorded.result.get("value")
         error, waiting = recorded.result.get("error"), _waiting(recorded, request.context)
+        undecided = _undecided(recorded, waiting)
         return replace(
             _record_of(recorded.execution),
             request=request,
             value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
             error=None if error is None else ExecutionError(**error),
             pending=tuple(asked for _, asked in waiting),
-            decided=frozenset(
-                asked.sequence for binding, asked in waiting if (asked.sequence, binding) in recorded.decisions
-            ),
+            decided=frozenset(asked.sequence for _, asked in waiting) - {asked.sequence for asked in undecided},
         )
 
     @checked
@@ -306,6 +294,48 @@ class Executions:
         return False
 
 
+async def claimed(
+    records: Records, execution_id: str, context: ExecutionContext | None
+) -> tuple[ExecutionRequest, Recording]:
+    """Claims an execution for this host, to continue it. Raises as `Executions.resume`."""
+    claim, recorded = await records.claim(execution_id, lambda found: _request_of(found, context))
+    recording = Recording(
+        records=records,
+        execution_id=execution_id,
+        claim=claim,
+        head=recorded.head,
+        rows=recorded.calls,
+        state=recorded.result,
+        decisions=recorded.decisions,
+        was_paused=recorded.execution.status == "paused",
+    )
+    return _request_of(recorded, context), recording
+
+
+async def found_again(
+    records: Records, request: ExecutionRequest, execution_id: str
+) -> tuple[ExecutionRequest, Recording] | None:
+    """Returns what to run for a request whose id the ledger has: its recorded result, or the rest of it.
+
+    Raises:
+        ConfigError: that execution was of another request.
+        HeldElsewhere: another host runs it, or it has expired.
+        LedgerError: it cannot be read.
+    """
+    if (recorded := await records.find(execution_id)) is None:
+        return None
+    first = ExecutionRequest.model_validate(recorded.head["request"])
+    is_same_owner = first.context.owner == request.context.owner
+    if others := _differences(first, request) if is_same_owner else ["user or organization"]:
+        text = f"execution_id={execution_id!r} belongs to an earlier request with another {' and '.join(others)}"
+        raise ConfigError(f"{text}; use a new id for another request")
+    status, waiting = recorded.execution.status, _waiting(recorded, request.context)
+    if status == "running" or (status == "paused" and not _undecided(recorded, waiting)):
+        return await claimed(records, execution_id, request.context)
+    result = result_of(recorded, request.language, (asked for _, asked in waiting))
+    return request, Recording(records=records, execution_id=execution_id, result=result)
+
+
 async def earlier_calls(
     records: Records, execution_id: str, context: ExecutionContext, changes: Callable[[str], bool]
 ) -> Mapping[bytes, builtins.list[CallRow]]:
@@ -342,6 +372,16 @@ def _request_of(recorded: Recorded, context: ExecutionContext | None) -> Executi
     if context.owner != request.context.owner:
         raise AccessDenied(f"{recorded.execution.execution_id} belongs to another user or organization")
     return request.model_copy(update={"context": context})
+
+
+def _differences(first: ExecutionRequest, second: ExecutionRequest) -> builtins.list[str]:
+    """Returns the fields in which two requests differ, but for the caller. Recorded limits include the Corral's."""
+    one, two = (each.model_dump(mode="json", exclude={"context", "tool_call_id"}) for each in (first, second))
+    return [name for name in one if one[name] != two[name] and not (name == "limits" and two[name] is None)]
+
+
+def _undecided(recorded: Recorded, waiting: Iterable[tuple[bytes, ApprovalRequest]]) -> builtins.list[ApprovalRequest]:
+    return [asked for binding, asked in waiting if (asked.sequence, binding) not in recorded.decisions]
 
 
 def _until(calls: Iterable[CallRow], until: int | None) -> builtins.list[CallRow]:

@@ -7,20 +7,24 @@ innermost part of the pipeline, directly before a tool runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any, NoReturn, cast
 
 import anyio
+from pydantic import TypeAdapter
 from pydantic_core import from_json, to_json
+from typing_extensions import TypedDict
 
 from corral.calls import CallRecorder, Grant
+from corral.containment import ContainmentKind
 from corral.errors import Diverged, JournalFull, LedgerError, MalformedMessage, UncertainCall
 from corral.guest import UnencodableValue, decode_value, encode_by_size, encode_value
-from corral.ledger import CallRow, Claim, Records
+from corral.ledger import CallRow, Claim, Recorded, Records
 from corral.rendering.preview import preview_text
-from corral.results import CallRecord, ExecutionResult
+from corral.results import CallRecord, ExecutionResult, ProgramCapabilities, Unread
 from corral.sandboxes import failed_exit
 from corral.sandboxes.base import GRACE_SECONDS
 from corral.tools import Tool
@@ -30,17 +34,24 @@ from corral.types import (
     Approved,
     CallError,
     CallRequest,
+    CallState,
     Decision,
     Denied,
+    Diagnostic,
     EncodedValue,
     ExecutionContext,
+    ExecutionError,
     Exit,
     GuestState,
+    Language,
+    LogEntry,
     Reply,
     RequestHandler,
     Retry,
     Settled,
     Settlement,
+    Status,
+    Unawaited,
 )
 
 UNCERTAIN = "it had started when its host was lost, so it may have taken effect"
@@ -79,6 +90,8 @@ class Recording:
 
     was_paused: bool = False
     """True if the execution was paused before this host claimed it."""
+    result: ExecutionResult | None = None
+    """Result on record, which is returned without running anything."""
 
     @property
     def active_seconds(self) -> float:
@@ -538,7 +551,9 @@ class Journal:
             "state": [*self.state],
             "value": None if value is None else [value.text.decode(), value.tagged],
             "error": result.error and asdict(result.error),
-            "duration_ms": result.duration_ms,
+            "containment": result.containment and [result.containment, result.containment.strength],
+            "calls": [[getattr(call, name) for name in _CallFacts.__annotations__] for call in result.tool_calls],
+            **{name: getattr(result, name) for name in _ResultParts.__annotations__},
         }
 
     def exit(self, exit: Exit | None) -> Exit:
@@ -546,6 +561,65 @@ class Journal:
         if self.failure is not None:
             return failed_exit(self.failure)
         return Exit(status="paused") if self.paused or exit is None else exit
+
+
+class _ResultParts(TypedDict):
+    duration_ms: float
+    logs: tuple[LogEntry, ...]
+    unawaited: tuple[Unawaited, ...]
+    diagnostics: tuple[Diagnostic, ...]
+    truncated: tuple[str, ...]
+    checked: bool
+    capabilities: ProgramCapabilities | None
+
+
+class _CallFacts(TypedDict):
+    name: str
+    sequence: int
+    started: float
+    error: CallError | None
+    duration_ms: float | None
+    state: CallState
+    read_only: bool
+    remark: str | None
+    masked: frozenset[str]
+
+
+@cache
+def _result_parts() -> tuple[TypeAdapter[_ResultParts], TypeAdapter[list[_CallFacts]]]:
+    return TypeAdapter(_ResultParts), TypeAdapter(list[_CallFacts])
+
+
+def result_of(recorded: Recorded, language: Language, pending: Iterable[ApprovalRequest]) -> ExecutionResult:
+    """Returns the result of an execution that has ended or paused, as it was."""
+    body, rows = recorded.result, {row.sequence: row for row in recorded.calls}
+    value, error, containment = body["value"], body["error"], body["containment"]
+    read_parts, read_calls = _result_parts()
+    calls = [dict(zip(_CallFacts.__annotations__, each, strict=True)) for each in body["calls"]]
+    return ExecutionResult(
+        execution_id=recorded.execution.execution_id,
+        status=cast("Status", recorded.execution.status),
+        language=language,
+        value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
+        error=None if error is None else ExecutionError(**error),
+        containment=None if containment is None else ContainmentKind(*containment),
+        tool_calls=tuple(_call_of(facts, rows.get(facts["sequence"])) for facts in read_calls.validate_python(calls)),
+        pending=tuple(pending),
+        **read_parts.validate_python({name: body[name] for name in _ResultParts.__annotations__}),
+    )
+
+
+def _call_of(facts: _CallFacts, row: CallRow | None) -> CallRecord:
+    record = CallRecord(**facts, input=None, replayed=True)
+    if row is not None:
+        record.keep("input", _unread(row.input))
+        if row.status == "done" and (encoded := _reply_of(row).encoded) is not None:
+            record.keep("output", _unread(encoded))
+    return record
+
+
+def _unread(encoded: EncodedValue) -> Unread:
+    return Unread(partial(decode_value, encoded.text, tagged=encoded.tagged), len(encoded.text))
 
 
 def asked_of(row: CallRow, context: ExecutionContext, execution_id: str) -> tuple[bytes, ApprovalRequest]:

@@ -35,6 +35,7 @@ class RunOptions(LiveOptions, total=False):
     tool_call_id: str | None
     durable: bool
     after: str | None
+    execution_id: str | None
 
 
 def request_of(source: str | ExecutionRequest, options: RunOptions) -> ExecutionRequest:

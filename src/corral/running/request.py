@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from pydantic import Field, field_serializer
+from pydantic import Field, field_serializer, field_validator
 
 from corral.types import ExecutionContext, Frozen, Language, Limits
 
@@ -15,6 +16,9 @@ cannot be checked does not run. `off`: they are not checked."""
 
 Check: TypeAlias = CheckMode | bool
 """True is `auto`, False `off`."""
+
+
+_EXECUTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 def check_mode(check: Check) -> CheckMode:
@@ -48,6 +52,17 @@ class ExecutionRequest(Frozen):
     after: str | None = None
     """Id of a durable execution of the same user that has ended: changes that it has made by the same calls are not
     made again. The new execution is durable too."""
+
+    execution_id: str | None = None
+    """Id of a durable execution, for callers that try again: if the ledger has it, its recorded result is returned, or
+    it is continued. It is unique in the ledger, for as long as that keeps the execution."""
+
+    @field_validator("execution_id")
+    @classmethod
+    def _is_an_id(cls, name: str | None) -> str | None:
+        if name is not None and not _EXECUTION_ID.fullmatch(name):
+            raise ValueError("use 1 to 128 letters, digits and . _ : -, of which the first is a letter or a digit")
+        return name
 
     @field_serializer("source", when_used="json")
     def _as_unicode(self, source: str) -> str:
