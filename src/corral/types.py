@@ -248,6 +248,10 @@ class Settled:
     type: Literal["settled"] = field(default="settled", init=False, repr=False)
 
 
+UNCERTAIN = "it had started when its host was lost, so it may have taken effect"
+"""The `reason` to ask about an uncertain call."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """Call that waits for approval. `input` is the tool's validated input, not a copy."""

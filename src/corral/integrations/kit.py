@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, cast
 
 from pydantic import ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from typing_extensions import Unpack
 
-from corral import Corral, ExecutionContext, ExecutionResult, Tool
+from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, ExecutionResult, Tool
 from corral.concurrency.lifecycle import may_stay_open
 from corral.concurrency.ref_counted import RefCounted
-from corral.errors import ConfigError, InvalidArguments, ToolDefinitionError
+from corral.errors import AccessDenied, ConfigError, InvalidArguments, ToolDefinitionError
 from corral.events import OnEvent
 from corral.logs import get_logger
 from corral.model import Catalog, ModelTool
 from corral.model.model_tools import Surroundings, system_prompt
 from corral.rendering.images import Picture
+from corral.rendering.preview import json_text
 from corral.sessions.shell import Shell, use_shell
 from corral.tools import ToolRegistry, ToolSource
-from corral.types import Approve, Language
+from corral.types import UNCERTAIN, Approve, Language, Retry
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -79,6 +82,110 @@ class Kit:
     corrals: Mapping[str, Corral]
     """The Corrals, by the same names."""
 
+    async def run(
+        self,
+        tool: ModelTool,
+        arguments: Any,
+        context: ExecutionContext,
+        *,
+        on_event: OnEvent | None = None,
+        tool_call_id: str | None = None,
+        run: Sequence[object] = (),
+        ask: Ask | None = None,
+    ) -> ExecutionResult | Pause:
+        """Runs a tool for a model's call, or continues its program if it has paused. See `execution_of` and
+        `run_durably`; without `ask` the program is not durable."""
+        corral = self.corrals.get(tool.name)
+        execution_id = None
+        if corral is not None and ask is not None and tool_call_id is not None:
+            execution_id = execution_of(corral, tool.language, context, *run, tool_call_id, arguments)
+        execute = partial(
+            tool.run, arguments, context, on_event=on_event, tool_call_id=tool_call_id, execution_id=execution_id
+        )
+        if corral is None or ask is None or execution_id is None:
+            return await execute()
+        async with _opened(corral, tool.language):
+            return await run_durably(corral, execution_id, context, lambda _: execute(), ask)
+
+
+# --- pauses -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Pause of a durable program, whose calls wait for decisions."""
+
+    execution_id: str
+    number: int
+    """Number of the pause within its execution, from 1. A decision is for one pause."""
+    calls: tuple[ApprovalRequest, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it as plain data, for a framework's own request."""
+        calls = [
+            {
+                "sequence": call.sequence,
+                "tool": call.tool,
+                "input": from_json(json_text(call.input)),
+                "description": call.description,
+                **({} if call.reason is None else {"reason": call.reason}),
+            }
+            for call in self.calls
+        ]
+        return {"execution_id": self.execution_id, "pause": self.number, "calls": calls}
+
+
+Decide: TypeAlias = Callable[[ApprovalRequest], Approved | Denied | None]
+"""Decides on a call of a pause; None leaves it waiting."""
+Ask: TypeAlias = Callable[[Pause], Decide | None]
+"""Returns the answer of the framework to a pause; None: it has not been answered yet."""
+
+
+def execution_of(corral: Corral, language: Language, context: ExecutionContext, *call: object) -> str | None:
+    """Returns the id of the execution of a model's tool call, the same each time; None if it is not durable."""
+    if not corral.can_be_durable(language, context):
+        return None
+    return f"execution-{blake2b(to_json(call, fallback=str), digest_size=16).hexdigest()}"
+
+
+async def run_durably(
+    corral: Corral,
+    execution_id: str,
+    context: ExecutionContext,
+    execute: Callable[[bool], Awaitable[ExecutionResult]],
+    ask: Ask,
+) -> ExecutionResult | Pause:
+    """Runs or continues a durable execution, to its end or to a pause that has no answer yet.
+
+    `execute` takes True if the execution is new.
+
+    Raises:
+        AccessDenied: it is of another user or organization.
+    """
+    while True:
+        record = await corral.executions.find(execution_id)
+        if record is not None:
+            if (record.organization_id, record.user_id) != context.owner:
+                raise AccessDenied(f"{execution_id} belongs to another user or organization")
+            waiting = [call for call in record.pending if call.sequence not in record.decided]
+            if record.status == "paused" and waiting:
+                pause = Pause(execution_id=execution_id, number=record.pauses, calls=tuple(waiting))
+                decide = ask(pause)
+                decisions = {} if decide is None else {call.sequence: _decision(decide(call), call) for call in waiting}
+                made = {sequence: decision for sequence, decision in decisions.items() if decision is not None}
+                if made:
+                    await corral.executions.settle(execution_id, made, by=context.user_id)
+                if len(made) < len(waiting):
+                    return replace(pause, calls=tuple(call for call in waiting if call.sequence not in made))
+        result = await execute(record is None)
+        if result.status != "paused":
+            return result
+
+
+def _decision(decision: Approved | Denied | None, call: ApprovalRequest) -> Approved | Denied | Retry | None:
+    """Returns the decision for `settle`: to approve an uncertain call is to make it again."""
+    return Retry(by=decision.by) if isinstance(decision, Approved) and call.reason == UNCERTAIN else decision
+
 
 _KEPT_SECONDS = 60.0
 """Time for which a Corral stays open after the run or call that opened it."""
@@ -130,10 +237,14 @@ def _held(tool: ModelTool, corral: Corral, shell: ShellChoice | None) -> ModelTo
     """Returns the tool, with its Corral and shell open while it runs."""
 
     async def answer(
-        arguments: Any, context: ExecutionContext, on_event: OnEvent | None, call_id: str | None
+        arguments: Any,
+        context: ExecutionContext,
+        on_event: OnEvent | None,
+        call_id: str | None,
+        execution_id: str | None,
     ) -> ExecutionResult:
         async with _opened(corral, tool.language), open_shell(shell):
-            return await tool.answer(arguments, context, on_event, call_id)
+            return await tool.answer(arguments, context, on_event, call_id, execution_id)
 
     return replace(tool, answer=answer)
 

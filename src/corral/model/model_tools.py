@@ -24,8 +24,10 @@ logger = get_logger("corral")
 
 Execute: TypeAlias = Callable[..., Awaitable[ExecutionResult]]
 """`Corral.execute`."""
-Answer: TypeAlias = Callable[[Any, ExecutionContext, OnEvent | None, str | None], Awaitable[ExecutionResult]]
-"""Takes validated arguments, caller, `on_event` and `tool_call_id`, and returns a result."""
+Answer: TypeAlias = Callable[
+    [Any, ExecutionContext, OnEvent | None, str | None, str | None], Awaitable[ExecutionResult]
+]
+"""Takes validated arguments, caller, `on_event`, `tool_call_id` and `execution_id`, and returns a result."""
 _SKILLS_CHARS = 4_000
 """Maximum characters of all skills in the rules: about 1,000 tokens."""
 _NAMES_SHOWN, _MAX_NAME_CHARACTERS = 20, 60
@@ -261,11 +263,13 @@ class ModelTool:
         *,
         on_event: OnEvent | None = None,
         tool_call_id: str | None = None,
+        execution_id: str | None = None,
     ) -> ExecutionResult:
         """Runs the tool and returns the result; for invalid arguments its status is `rejected`. Nulls are ignored.
 
         `on_event` receives the program's events, as with `Corral.execute`. `tool_call_id` is the framework's id of the
-        model's tool call, for the events.
+        model's tool call, for the events. With an `execution_id` the program is durable, and is continued if that
+        execution is on record.
 
         Raises:
             StartFailed: the sandbox did not start. Only the log has the reason: frameworks show errors to models.
@@ -273,7 +277,7 @@ class ModelTool:
         """
         try:
             read = self.read(_without_nulls(arguments))
-            return await self.answer(read, context or ExecutionContext(), on_event, tool_call_id)
+            return await self.answer(read, context or ExecutionContext(), on_event, tool_call_id, execution_id)
         except ToolError as error:
             return _rejection(error, self.language)
         except SandboxError as error:
@@ -314,8 +318,13 @@ def model_tools(
     """Makes the tool that runs programs and, depending on `options`, two search tools."""
 
     async def run(
-        input: dict[str, str], context: ExecutionContext, on_event: OnEvent | None, tool_call_id: str | None
+        input: dict[str, str],
+        context: ExecutionContext,
+        on_event: OnEvent | None,
+        tool_call_id: str | None,
+        execution_id: str | None,
     ) -> ExecutionResult:
+        lasting = {} if execution_id is None else {"durable": True, "execution_id": execution_id}
         return await execute(
             input["code"],
             language=language,
@@ -325,6 +334,7 @@ def model_tools(
             on_event=on_event,
             tool_call_id=tool_call_id,
             approve=approve,
+            **lasting,
         )
 
     hide_denied, env, approve = options.get("hide_denied"), options.get("env"), options.get("approve")

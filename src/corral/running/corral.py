@@ -37,6 +37,7 @@ from corral.plugins import load_by_name
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
 from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, check_mode, prepare
+from corral.running.execution import why_not_durable
 from corral.running.executions import Executions, earlier_calls, found_again
 from corral.running.for_models import ForModels
 from corral.running.journal import Recording
@@ -436,6 +437,20 @@ class Corral(Lifecycle):
                     with anyio.CancelScope(shield=True):
                         await run.done.wait()
                     run.close()
+
+    @checked
+    def can_be_durable(self, language: Language = "typescript", context: ExecutionContext | None = None) -> bool:
+        """Returns True if programs of this caller can be durable: there is a ledger, and none of the reasons against
+        it in docs/durable.md."""
+        if self._records is None:
+            return False
+        runtime, in_session = self._runtime, self._kept_session(context or ExecutionContext()) is not None
+        try:
+            provider = runtime.provider(language)
+            protocol = runtime.protocols.supported_by(provider.name, provider.capabilities.bridges)
+        except (ConfigError, StartFailed):
+            return False  # the execution says why
+        return why_not_durable(provider.name, provider.capabilities, protocol.name, in_session=in_session) is None
 
     @checked
     @asynccontextmanager

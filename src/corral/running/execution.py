@@ -159,6 +159,17 @@ def prefer_early_outcome(exit: Exit, early: Exit | None) -> Exit:
     return replace(early, diagnostics=(*early.diagnostics, remark))
 
 
+def why_not_durable(sandbox: str, capabilities: Capabilities, protocol: str, *, in_session: bool) -> str | None:
+    """Returns the reason why programs cannot be durable; None if they can."""
+    if not capabilities.durable:
+        return f"sandbox {sandbox!r} cannot run a program the same way again; those of sandbox='auto' on Linux can"
+    if in_session:
+        return "the files of a session are not on record; leave out the session and its session_id"
+    if protocol != "pipe":
+        return f"its calls come over {protocol!r}; leave out Corral(bridge=...)"
+    return None
+
+
 def concluded(
     running: ExecutionResult,
     program: Program | None,
@@ -384,13 +395,9 @@ class Execution:
         return 0.0 if recording is None or recording.offline else recording.active_seconds
 
     def _expect_durable(self, capabilities: Capabilities) -> None:
-        name, reason = self._provider.name, None
-        if not capabilities.durable:
-            reason = f"sandbox {name!r} cannot run a program the same way again; those of sandbox='auto' on Linux can"
-        elif self.workspace is not None:
-            reason = "the files of a session are not on record; leave out the session and its session_id"
-        elif self._protocol.name != "pipe":
-            reason = f"its calls come over {self._protocol.name!r}; leave out Corral(bridge=...)"
+        reason = why_not_durable(
+            self._provider.name, capabilities, self._protocol.name, in_session=self.workspace is not None
+        )
         if reason is not None:
             raise ConfigError(f"durable=True is not possible: {reason}")
 

@@ -52,6 +52,8 @@ class ExecutionRecord:
     """Calls that wait for decisions."""
     decided: frozenset[int] = frozenset()
     """Numbers of pending calls that are decided and wait for `resume`."""
+    pauses: int = 0
+    """Number of times that it has paused."""
 
 
 def _pending_execution(
@@ -235,18 +237,18 @@ class Executions:
             ConfigError: there is no such execution, or no ledger.
             LedgerError: it cannot be read.
         """
-        recorded = await self._records.load(execution_id)
-        request, value = _request_of(recorded, None), recorded.result.get("value")
-        error, waiting = recorded.result.get("error"), _waiting(recorded, request.context)
-        undecided = _undecided(recorded, waiting)
-        return replace(
-            _record_of(recorded.execution),
-            request=request,
-            value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
-            error=None if error is None else ExecutionError(**error),
-            pending=tuple(asked for _, asked in waiting),
-            decided=frozenset(asked.sequence for _, asked in waiting) - {asked.sequence for asked in undecided},
-        )
+        return _full_record(await self._records.load(execution_id))
+
+    @checked
+    async def find(self, execution_id: str) -> ExecutionRecord | None:
+        """Returns a recorded execution; None if the ledger has no such one.
+
+        Raises:
+            ConfigError: there is no ledger.
+            LedgerError: it cannot be read.
+        """
+        recorded = await self._records.find(execution_id)
+        return None if recorded is None else _full_record(recorded)
 
     @checked
     async def list(
@@ -398,6 +400,21 @@ def _waiting(recorded: Recorded, context: ExecutionContext) -> builtins.list[tup
     execution = recorded.execution
     calls = recorded.calls if execution.status in ("running", "paused") else ()
     return [asked_of(row, context, execution.execution_id) for row in calls if row.status in _WAITING]
+
+
+def _full_record(recorded: Recorded) -> ExecutionRecord:
+    request, value = _request_of(recorded, None), recorded.result.get("value")
+    error, waiting = recorded.result.get("error"), _waiting(recorded, request.context)
+    undecided = _undecided(recorded, waiting)
+    return replace(
+        _record_of(recorded.execution),
+        request=request,
+        value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
+        error=None if error is None else ExecutionError(**error),
+        pending=tuple(asked for _, asked in waiting),
+        decided=frozenset(asked.sequence for _, asked in waiting) - {asked.sequence for asked in undecided},
+        pauses=recorded.result.get("pauses", 0),
+    )
 
 
 def _record_of(execution: StoredExecution) -> ExecutionRecord:

@@ -30,6 +30,7 @@ from corral.sandboxes.base import GRACE_SECONDS
 from corral.tools import Tool
 from corral.types import (
     TIMER,
+    UNCERTAIN,
     ApprovalRequest,
     Approved,
     CallError,
@@ -54,7 +55,6 @@ from corral.types import (
     Unawaited,
 )
 
-UNCERTAIN = "it had started when its host was lost, so it may have taken effect"
 _FINISH = 0
 """Number of the row for the end of the grace period: what runs in it is a matter of the host's clock."""
 _SHOWN_CHARS = 200
@@ -554,6 +554,7 @@ class Journal:
             "containment": result.containment and [result.containment, result.containment.strength],
             "calls": [[getattr(call, name) for name in _CallFacts.__annotations__] for call in result.tool_calls],
             **{name: getattr(result, name) for name in _ResultParts.__annotations__},
+            "pauses": self._recording.state.get("pauses", 0) + self.paused,
         }
 
     def exit(self, exit: Exit | None) -> Exit:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any, Self
 
@@ -13,7 +14,9 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from pydantic import ValidationError
 from pydantic_ai import (
+    ApprovalRequired,
     BinaryContent,
+    CallToolsNode,
     CapabilityEvent,
     DeferredToolRequests,
     InstructionPart,
@@ -24,7 +27,7 @@ from pydantic_ai import (
     ToolDenied,
     ToolReturn,
 )
-from pydantic_ai.capabilities import AbstractCapability, Hooks, Instrumentation, RequestInput
+from pydantic_ai.capabilities import AbstractCapability, AgentNode, Hooks, Instrumentation, RequestInput
 from pydantic_ai.exceptions import ToolRetryError
 from pydantic_ai.messages import ToolCallPart, ToolReturnPart
 from pydantic_ai.tool_manager import ToolManager
@@ -40,27 +43,32 @@ from corral import (
     Denied,
     ExecutionContext,
     ExecutionResult,
+    Later,
     Limits,
     Tool,
     ToolCall,
     ToolError,
 )
 from corral.arguments import checked
-from corral.errors import ApprovalDenied, ConfigError, ToolDefinitionError
+from corral.errors import AccessDenied, ApprovalDenied, ConfigError, ToolDefinitionError
 from corral.events import ConsoleOutput, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted
 from corral.integrations.kit import (
     AgentCodeMode,
     Corrals,
+    Decide,
     Kit,
     Options,
+    Pause,
     carrying,
     context_for,
     enter_corral,
+    execution_of,
     invalid,
     leave_corral,
     open_shell,
     parts_of,
     require_distinct,
+    run_durably,
 )
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, data_of, run_context, speaking, tool_of
 from corral.logs import get_logger
@@ -87,6 +95,8 @@ class Chosen:
     outside: Collection[str]
     approve: Approve | None
     """Decides about calls that need approval, instead of the Corral's function."""
+    lasts: Callable[[RunContext[Any]], bool]
+    """True if a run's programs are durable, so that they can pause for an approval."""
     made: dict[str, tuple[ToolDefinition, Tool | None]] = field(default_factory=dict)
     """By name, each definition and its tool; None if it cannot be a tool."""
 
@@ -97,7 +107,8 @@ class Chosen:
         is loaded on demand, or takes a program.
         """
         if definition.kind == "unapproved":
-            if self.approve is None and self.corral.approve is None and not answers_approvals(ctx):
+            answers = self.approve is not None or self.corral.approve is not None or answers_approvals(ctx)
+            if not answers and not self.lasts(ctx):
                 return False  # no one could decide while a program waits
         elif definition.kind != "function":
             return False
@@ -230,10 +241,11 @@ def _answers(capability: AbstractCapability[Any]) -> bool:
     return own is not AbstractCapability.handle_deferred_tool_calls
 
 
-def approval_of(run: RunContext[Any], own: OwnTools | None) -> Approve:
-    """Makes a function that asks the agent's capabilities about calls that need approval."""
+def approval_of(run: RunContext[Any], own: OwnTools | None, *, lasting: bool = False) -> Approve:
+    """Makes a function that asks the agent's capabilities about calls that need approval. `lasting`: a program whose
+    call they do not answer pauses."""
 
-    async def approve(request: ApprovalRequest) -> Approved | Denied:
+    async def approve(request: ApprovalRequest) -> Approved | Denied | Later:
         part = ToolCallPart(request.tool, request.arguments, tool_call_id=call_id(run, request.sequence))
         manager = run.tool_manager
         results = None
@@ -242,6 +254,8 @@ def approval_of(run: RunContext[Any], own: OwnTools | None) -> Approve:
         answer = None if results is None else results.approvals.get(part.tool_call_id)
         if isinstance(answer, ToolDenied):
             return Denied(answer.message)
+        if answer is None and lasting:
+            return Later()
         if answer is None or answer is False:
             return Denied("" if answer is False else "no capability of the agent answered")
         if isinstance(answer, ToolApproved) and answer.override_args is not None:
@@ -338,7 +352,9 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     ) -> None:
         super().__init__(corrals, tools=tools, outside=outside, **options)
         selected: ToolSelector[Any] | None = self.choice
-        self.chosen = None if selected is None else Chosen(self.corral, selected, self.outside, self.approve)
+        self.chosen = None
+        if selected is not None:
+            self.chosen = Chosen(self.corral, selected, self.outside, self.approve, self._lasts)
         self.retries = retries
         self._toolset = _CodeToolset(self)
 
@@ -346,6 +362,38 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     def get_toolset(self) -> AbstractToolset[Any]:
         """Returns the model's tools."""
         return self._toolset
+
+    @override
+    async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
+        """Lets a program that has paused see that its calls were denied, in place of the model."""
+        if not isinstance(node, CallToolsNode) or not node.tool_call_results:
+            return node
+        denials: dict[str, ToolDenied] = {}
+        for call in node.model_response.tool_calls:
+            result = node.tool_call_results.get(call.tool_call_id)
+            if isinstance(result, ToolDenied) and await self._has_paused(ctx, call):
+                denials[call.tool_call_id] = result
+        if not denials:
+            return node
+        known = node.tool_call_metadata or {}
+        metadata = {key: {**known.get(key, {}), _DENIED: each.message} for key, each in denials.items()}
+        return replace(
+            node,
+            tool_call_results={**node.tool_call_results, **dict.fromkeys(denials, ToolApproved())},
+            tool_call_metadata={**known, **metadata},
+        )
+
+    def _lasts(self, ctx: RunContext[Any]) -> bool:
+        return self.corral.can_be_durable(self.language, self.context_of(ctx))
+
+    async def _has_paused(self, ctx: RunContext[Any], call: ToolCallPart) -> bool:
+        label = call.tool_name.removeprefix("execute_code").removeprefix("_")
+        corral = self.named.get(label) if call.tool_name.startswith("execute_code") else None
+        if corral is None:
+            return False
+        identity = ctx.conversation_id, call.tool_call_id, call.args_as_dict()
+        execution_id = execution_of(corral, self.language, self.context_of(ctx), *identity)
+        return execution_id is not None and await corral.executions.find(execution_id) is not None
 
     @override
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any] | None:
@@ -372,6 +420,8 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
         return carrying(context, RUN_CONTEXT, run)
 
 
+_DENIED = "denied"
+"""Key of the message of a denial in a call's metadata."""
 _HISTORY_CHARS = 10_000
 """Maximum JSON characters of an input or output in the message history, which hosts store and send."""
 
@@ -496,11 +546,12 @@ class _CodeToolset(AbstractToolset[Any]):
         except ToolError as error:
             raise ModelRetry(str(error)) from error
         limits = _limits(corral, ctx)
+        execution_id = self._execution_of(corral, context, arguments, ctx)
         approve = self._mode.approve
         if approve is None and corral.approve is None and answers_approvals(ctx):
-            approve = approval_of(ctx, self._own)
+            approve = approval_of(ctx, self._own, lasting=execution_id is not None)
         send, receive = anyio.create_memory_object_stream[CapabilityEvent](math.inf)  # bounded by the program's limits
-        result: ExecutionResult | None = None
+        result: ExecutionResult | Pause | None = None
         failure: Exception | None = None
 
         def listen(event: Event) -> None:
@@ -511,22 +562,32 @@ class _CodeToolset(AbstractToolset[Any]):
             if self._mode.listener is not None:
                 self._mode.listener(event)
 
+        async def execute(is_new: bool) -> ExecutionResult:
+            return await corral.execute(
+                source,
+                language=self._mode.language,
+                context=context,
+                limits=limits if is_new else None,
+                tools=None if self._own is None else self._own.registry,
+                on_event=listen,
+                approve=approve,
+                tool_call_id=ctx.tool_call_id,
+                durable=execution_id is not None,
+                execution_id=execution_id,
+            )
+
         async with receive, anyio.create_task_group() as tasks:
             tasks.start_soon(_emit, receive, ctx)
             with send:
                 traced = traced_elsewhere.set(self._own.inside if self._own is not None and is_traced(ctx) else ())
                 try:
                     async with open_shell(self._mode.shell):
-                        result = await corral.execute(
-                            source,
-                            language=self._mode.language,
-                            context=context,
-                            limits=limits,
-                            tools=None if self._own is None else self._own.registry,
-                            on_event=listen,
-                            approve=approve,
-                            tool_call_id=ctx.tool_call_id,
-                        )
+                        if execution_id is None:
+                            result = await execute(is_new=True)
+                        else:
+                            result = await run_durably(
+                                corral, execution_id, context, execute, partial(_answer, ctx, _metadata(ctx))
+                            )
                 except Exception as error:  # raised below: a task group would wrap it
                     failure = error
                 finally:
@@ -534,7 +595,20 @@ class _CodeToolset(AbstractToolset[Any]):
         if failure is not None:
             raise failure
         assert result is not None
+        if isinstance(result, Pause):
+            raise ApprovalRequired(result.to_dict())
         return result
+
+    def _execution_of(
+        self, corral: Corral, context: ExecutionContext, arguments: Mapping[str, Any], ctx: RunContext[Any]
+    ) -> str | None:
+        """Returns the id of the call's durable execution; None if it is not durable."""
+        call = ctx.conversation_id, ctx.tool_call_id, arguments
+        execution_id = execution_of(corral, self._mode.language, context, *call)
+        named = _metadata(ctx).get("execution_id", execution_id)
+        if named != execution_id:
+            raise AccessDenied(f"the approval is for {named!r}, which is another program")
+        return execution_id
 
     def _counts(self, name: str) -> bool:
         """True if pydantic-ai itself counts the calls of this tool."""
@@ -636,6 +710,28 @@ def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
             outcome = "denied" if call.error.code == ApprovalDenied.code else "failed"
         returns[key] = ToolReturnPart(call.name, content, tool_call_id=key, outcome=outcome)
     return {"code_mode": True, "tool_calls": calls, "tool_returns": returns}
+
+
+def _metadata(ctx: RunContext[Any]) -> Mapping[str, Any]:
+    """Returns the metadata of an approval by which a call continues."""
+    return ctx.tool_call_metadata or {} if ctx.tool_call_approved else {}
+
+
+def _answer(ctx: RunContext[Any], metadata: Mapping[str, Any], pause: Pause) -> Decide | None:
+    """Returns the run's answer to a pause. An answer without the metadata of its request is for the first pause."""
+    if not ctx.tool_call_approved or metadata.get("pause", 1) != pause.number:
+        return None
+    if _DENIED in metadata:
+        return lambda _: Denied(metadata[_DENIED])
+    by_call: Mapping[Any, Any] = metadata.get("decisions", {})
+
+    def decide(call: ApprovalRequest) -> Approved | Denied:
+        decision = by_call.get(str(call.sequence), True)
+        if isinstance(decision, str):
+            return Denied(decision)
+        return Approved() if decision is True else Denied()
+
+    return decide
 
 
 def _plain(value: Any) -> Any:

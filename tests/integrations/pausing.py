@@ -1,0 +1,101 @@
+"""An agent of each framework whose program pauses, and is continued by the framework's own answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic_ai import Agent as PydanticAgent
+from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolDenied
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
+from typing_extensions import override
+
+from corral import Corral, ExecutionContext, Tool, tool
+from corral.integrations import pydantic_ai
+from tests.integrations.frameworks import PydanticModel, runs
+
+__all__ = ["AGENTS", "ANN", "World"]
+
+ANN = ExecutionContext(user_id="ann")
+
+
+class World:
+    """Tools that note what they did."""
+
+    def __init__(self) -> None:
+        self.done: list[int] = []
+
+    @property
+    def tools(self) -> list[Tool]:
+        @tool
+        async def put(n: int) -> int:
+            self.done.append(n)
+            return n * 10
+
+        @tool(needs_approval=True)
+        async def pay(n: int) -> int:
+            """Sends money."""
+            self.done.append(n)
+            return n * 10
+
+        return [put, pay]
+
+
+class Agent(ABC):
+    """An agent that runs one program, and is stored as its framework stores it."""
+
+    shown: list[Any]
+    """What the framework shows of the calls that wait."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    @abstractmethod
+    async def start(self, corral: Corral) -> str | None:
+        """Runs the agent until its program pauses; None, or what the model reads of the program."""
+
+    @abstractmethod
+    async def answer(
+        self, corral: Corral, decisions: bool | str | Mapping[int, bool | str], context: ExecutionContext = ANN
+    ) -> str | None:
+        """Continues a copy of the stored agent. A text denies with a reason."""
+
+
+class Pydantic(Agent):
+    _history: bytes
+    _requests: DeferredToolRequests
+
+    def _agent(self, corral: Corral, context: ExecutionContext, *turns: Any) -> tuple[PydanticAgent[None, Any], Any]:
+        model = PydanticModel(*turns)
+        mode = pydantic_ai.CodeMode(corral, context=context)
+        return PydanticAgent(model, capabilities=[mode], output_type=[str, DeferredToolRequests]), model
+
+    @override
+    async def start(self, corral: Corral) -> str | None:
+        agent, model = self._agent(corral, ANN, runs(self.source), "done")
+        return self._read(await agent.run("?"), model)
+
+    @override
+    async def answer(
+        self, corral: Corral, decisions: bool | str | Mapping[int, bool | str], context: ExecutionContext = ANN
+    ) -> str | None:
+        agent, model = self._agent(corral, context, "done")
+        history: list[ModelMessage] = ModelMessagesTypeAdapter.validate_json(self._history)
+        [part], metadata = self._requests.approvals, self._requests.metadata
+        answer: Any = ToolDenied(decisions) if isinstance(decisions, str) else decisions
+        if isinstance(decisions, Mapping):
+            own = {str(sequence): each for sequence, each in decisions.items()}
+            answer, metadata = True, {part.tool_call_id: {**metadata[part.tool_call_id], "decisions": own}}
+        results = DeferredToolResults(approvals={part.tool_call_id: answer}, metadata=metadata)
+        return self._read(await agent.run(message_history=history, deferred_tool_results=results), model)
+
+    def _read(self, result: Any, model: PydanticModel) -> str | None:
+        if isinstance(result.output, DeferredToolRequests):
+            self._requests, self._history = result.output, result.all_messages_json()
+            self.shown = next(iter(result.output.metadata.values()))["calls"]
+            return None
+        return model.texts[-1]
+
+
+AGENTS: Mapping[str, type[Agent]] = {"pydantic-ai": Pydantic}
