@@ -23,7 +23,7 @@ MODULES: Mapping[str, str] = {
     "corral.checking": "CheckResult",
     "corral.containment": "ContainmentKind",
     "corral.errors": "AccessDenied BridgeError LedgerError ProgramError SandboxError",
-    "corral.ledger": "Ledger MemoryLedger Retry Settled SqliteLedger",
+    "corral.ledger": "Ledger MemoryLedger PostgresLedger Retry Settled SqliteLedger",
     "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel SandboxProvider Sandbox Job",
     "corral.packages": "NpmPackages PythonPackages",
     "corral.compilers": "*",

@@ -15,8 +15,8 @@ import pytest
 from corral.audit import AuditFilter, AuditLog, PostgresSink, open_audit
 from corral.cli import main
 from corral.errors import AccessDenied, ConfigError
-from tests.audit.conftest import CONNECT
 from tests.audit.events import POISON, event, read
+from tests.postgres import CONNECT
 from tests.until import until
 
 pytestmark = pytest.mark.anyio

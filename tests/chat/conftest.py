@@ -13,6 +13,7 @@ import pytest
 from corral import Corral, ExecutionContext, Later, tool
 from corral.chat import ChatBounds, ChatTurn, MemoryChats, Part, chat_app
 from corral.sandboxes import DenoSandbox
+from tests.audit.conftest import own_server as own_server
 from tests.audit.conftest import postgres_server as postgres_server
 
 HTML = "<img src=x onerror=alert(1)><script>alert(2)</script>"

@@ -148,7 +148,7 @@ async def test_keys_come_from_the_environment(tmp_path: Path, monkeypatch: pytes
     for wrong in ({"new": b"short"}, {"": b"n" * 32}):
         with pytest.raises(ConfigError, match="needs a name of 1 to 32 bytes and 16, 24 or 32 bytes"):
             SqliteLedger(path, keys=wrong)
-    with pytest.raises(ConfigError, match="is a URL"):
+    with pytest.raises(ConfigError, match=r"a URL redis://\.\.\. is not a ledger"):
         as_ledger("redis://localhost")
 
 

@@ -1,6 +1,7 @@
 """The ledger of durable executions: requests, calls, replies and decisions, in a store."""
 
 from corral.ledger.base import Ledger
+from corral.ledger.postgres import PostgresLedger
 from corral.ledger.records import Recorded, Records
 from corral.ledger.rows import CallRow, CallStatus, ExecutionStatus, StoredCall, StoredDecision, StoredExecution
 from corral.ledger.sqlite import LedgerSource, MemoryLedger, SqliteLedger, as_ledger
@@ -16,6 +17,7 @@ __all__ = [
     "Ledger",
     "LedgerSource",
     "MemoryLedger",
+    "PostgresLedger",
     "Recorded",
     "Records",
     "Retry",

@@ -16,6 +16,7 @@ from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.sqlite import write_ahead
 from corral.errors import ConfigError, LedgerFailed
 from corral.ledger.base import Ledger
+from corral.ledger.postgres import PostgresLedger
 from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
 from corral.ledger.sealing import keys_of
 
@@ -259,17 +260,21 @@ class MemoryLedger(SqliteLedger):
 
 
 LedgerSource: TypeAlias = Ledger | str | Path
-"""A ledger, or the path of a SQLite database."""
+"""A ledger, the path of a SQLite database, or the URL of a PostgreSQL database."""
 
 
 def as_ledger(source: LedgerSource) -> Ledger:
     """Returns the ledger for `source`.
 
     Raises:
-        ConfigError: it is a URL, or there are no keys.
+        ConfigError: it is another URL, or there are no keys.
+        MissingExtra: an extra is not installed.
     """
     if isinstance(source, Ledger):
         return source
-    if "://" in str(source):
-        raise ConfigError(f"ledger={str(source)!r} is a URL; pass the path of a SQLite database, or a Ledger")
+    scheme, is_url, _ = str(source).partition("://")
+    if is_url and scheme in ("postgresql", "postgres"):
+        return PostgresLedger(str(source))
+    if is_url:  # without the rest, which can have a password
+        raise ConfigError(f"a URL {scheme}://... is not a ledger; pass a path, a postgresql:// URL or a Ledger")
     return SqliteLedger(source)

@@ -103,8 +103,8 @@ class Corral(Lifecycle):
     bundle them. `compilers` are for programs in languages that become JavaScript, by the name that
     `execute(compiler=...)` takes.
 
-    `ledger` records durable executions (`execute(durable=True)`): a `Ledger`, or the path of a SQLite database, whose
-    values are sealed with the keys in CORRAL_LEDGER_KEYS.
+    `ledger` records durable executions (`execute(durable=True)`): a `Ledger`, the path of a SQLite database, or the
+    URL of a PostgreSQL database. The keys in CORRAL_LEDGER_KEYS seal its values.
 
     `telemetry` sends spans and metrics to OpenTelemetry, by default to the process's providers, if any.
 

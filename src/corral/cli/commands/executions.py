@@ -53,7 +53,7 @@ def add_executions(commands: Commands) -> None:
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
     parser.add_argument("execution", nargs="?", metavar="ID", help="the execution; for all but list and prune")
     parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="numbers of calls to decide on")
-    parser.add_argument("--ledger", required=True, metavar="PATH", help="a SQLite database")
+    parser.add_argument("--ledger", required=True, metavar="PATH|URL", help="a SQLite database, or a postgresql:// URL")
     parser.add_argument("--by", metavar="NAME", help="who decides; default: this user")
     parser.add_argument("--reason", default="", metavar="TEXT", help="for deny: the program sees it")
     parser.add_argument("--value", metavar="JSON", help="for settle: the result of the call")
@@ -184,7 +184,8 @@ def paused_line(result: ExecutionResult, ledger: str) -> str:
     if not result.pending:
         return "paused: the record ends here"
     waiting = counted(len(result.pending), "decision")
-    return f"paused, {waiting} missing: corral executions show {result.execution_id} --ledger {ledger}"
+    shown = "URL" if "://" in ledger else ledger  # which can have a password
+    return f"paused, {waiting} missing: corral executions show {result.execution_id} --ledger {shown}"
 
 
 _ACTIONS: Mapping[str, Callable[[argparse.Namespace, Screen], Coroutine[Any, Any, int]]] = {

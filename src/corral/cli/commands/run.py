@@ -61,7 +61,9 @@ def add_run(commands: Commands) -> None:
     output.add_argument("--quiet", action="store_true", help="print only the result and errors")
     output.add_argument("--progress", action="store_true", help="print a line per tool call, even without a terminal")
     parser.add_argument(
-        "--ledger", metavar="PATH", help="a SQLite database that makes it durable: it pauses for approvals"
+        "--ledger",
+        metavar="PATH|URL",
+        help="a SQLite or PostgreSQL database that makes it durable: it pauses for approvals",
     )
     context = add_caller(parser)
     context.add_argument(
