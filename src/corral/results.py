@@ -304,7 +304,7 @@ def _model_text(result: ExecutionResult, max_chars: int, transform: Callable[[An
             value, _ = pictures_in(_transformed(result.value, transform))
             parts.append(_value_text(value, max_chars))
         if left := _left_effects(result):
-            parts.append(f"{_UNAWAITED}: {preview_text(_with_inputs(left), _CALLS_CHARS)}")
+            parts.append(f"{_UNAWAITED}: {calls_text(left)}")
     if console:
         parts.append(f"Console:\n{console}")
     if notes := _notes(result, printed=bool(console)):
@@ -396,8 +396,7 @@ def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
             refused.append(call)
     for title, group in kinds.items():
         if group:
-            text = _counted(group) if group is read else _with_inputs(group)
-            yield f"{title}: {preview_text(text, _CALLS_CHARS)}"
+            yield f"{title}: {preview_text(_counted(group), _CALLS_CHARS) if group is read else calls_text(group)}"
 
 
 def _left_effects(result: ExecutionResult) -> list[CallRecord]:
@@ -407,8 +406,8 @@ def _left_effects(result: ExecutionResult) -> list[CallRecord]:
     return [record for record in records if record.error is None and not record.read_only]
 
 
-def _with_inputs(calls: Sequence[CallRecord]) -> str:
-    """Lists calls by tool, with the last inputs, which are the likeliest to be repeated."""
+def calls_text(calls: Sequence[CallRecord]) -> str:
+    """Lists calls by tool, with the last inputs, which are the likeliest to be repeated. Secrets are `masked`."""
     inputs: dict[str, list[str]] = {call.name: [] for call in calls}
     room = _READ_BYTES
     for call in calls[-_CALLS_SHOWN:]:
@@ -418,7 +417,7 @@ def _with_inputs(calls: Sequence[CallRecord]) -> str:
     for name, count in Counter(call.name for call in calls).items():
         shown = inputs[name] if len(inputs[name]) == count else ["…", *inputs[name]]
         lines.append(f"{name} {shown[0]}" if count == 1 else f"{name} ×{count}: {', '.join(shown)}")
-    return "; ".join(lines)
+    return preview_text("; ".join(lines), _CALLS_CHARS)
 
 
 def _input_text(call: CallRecord) -> str:

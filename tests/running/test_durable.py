@@ -659,6 +659,47 @@ async def test_a_change_that_the_failed_program_had_started_is_asked_about(world
     assert world.done == [1]
 
 
+async def test_what_a_chain_of_failed_programs_changed_is_not_repeated_also_after_a_pause(
+    world: World, corral: Corral
+) -> None:
+    both = "await tools.put({ n: 1 }); await tools.put({ n: 2 })"
+    first = await corral.execute(f"{both}; await tools.put({{ n: 1 }}); throw 1", durable=True)
+    second = await corral.execute("await tools.put({ n: 1 }); throw 2", after=first.execution_id)
+    assert world.done == [1, 2, 1]
+    source = f"await tools.pay({{ n: 3 }}); {both}; await tools.put({{ n: 1 }}); await tools.put({{ n: 1 }})"
+    paused = await corral.execute(f"await tools.put({{ n: 2 }}); {source}", after=second.execution_id)
+    assert paused.status == "paused"
+    await corral.executions.settle(paused.execution_id, {2: Approved()})
+    result = await corral.executions.resume(paused.execution_id)
+    assert (result.status, world.done) == ("succeeded", [1, 2, 1, 3, 2, 1])
+
+
+async def test_a_model_s_next_program_does_not_repeat_what_its_failed_one_changed(world: World, corral: Corral) -> None:
+    run, *_ = corral.model.tools(durable=True, search=False)
+    one, two = (ANN.model_copy(update={"session_id": name}) for name in ("one", "two"))
+    failing = {"code": "await tools.put({ n: 1 }); await tools.put({ n: 2 }); throw new Error('oh')"}
+    whole = {"code": "return [await tools.put({ n: 1 }), await tools.put({ n: 3 })]"}
+    await run(failing, one)
+    assert (await run.run({"code": "return ("}, one)).status == "rejected"
+    assert (await run.run(whole, two)).value == [10, 30]
+    assert world.done == [1, 2, 1, 3]
+    text = await run(whole, one)
+    assert world.done == [1, 2, 1, 3, 3], "only put(3) is new in its session"
+    assert text == (
+        "Result: [10,30]\n\nNotes:\n- not called again, since the failed program before had made the same calls: "
+        'put {"n":1}; their recorded results were used'
+    )
+    assert "Notes" not in await run(whole, one), "the program before has succeeded"
+    assert world.done == [1, 2, 1, 3, 3, 1, 3]
+    await run(failing, one)
+    assert "Notes" not in await run({**whole, "repeat": True}, one)
+    assert world.done[7:] == [1, 2, 1, 3]
+    await run(failing, ANN)
+    assert "Notes" not in await run(whole, ANN), "without a session nobody knows which program is the next one"
+    with pytest.raises(ConfigError, match="needs a Corral with a ledger"):
+        Corral(world.tools).model.tools(durable=True)
+
+
 async def test_a_journal_has_a_bound(world: World, corral: Corral) -> None:
     source = "for (let n = 0; n < 100; n++) await tools.look({ n })"
     result = await corral.execute(source, durable=True, limits=Limits(journal_bytes=2_000))

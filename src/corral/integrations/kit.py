@@ -64,6 +64,8 @@ class Options(TypedDict, Generic[P], total=False):
     """Shell for programs, or a function that opens one for each call."""
     describe_shell: DescribeShell | None
     """Describes the open shell for the model."""
+    durable: bool
+    """True makes programs durable, as `Corral.model.tools` does. Needs a ledger."""
 
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
@@ -267,6 +269,7 @@ class CodeModeBase(Generic[P]):
         self.approve = options.get("approve")
         self.shell = options.get("shell")
         self.describe_shell = options.get("describe_shell")
+        self.durable = options.get("durable", False)
 
     def kit(
         self,
@@ -296,7 +299,13 @@ class CodeModeBase(Generic[P]):
         for label, corral in self.named.items():
             catalog = corral.model.catalog(self.language, budget_tokens=self.budget_tokens, context=caller, tools=tools)
             execute, *others = corral.model.tools(
-                self.language, catalog=catalog, in_prompt=True, label=label, tools=tools, approve=self.approve
+                self.language,
+                catalog=catalog,
+                in_prompt=True,
+                label=label,
+                tools=tools,
+                approve=self.approve,
+                durable=self.durable,
             )
             catalogs[execute.name] = catalog
             running[execute.name] = corral

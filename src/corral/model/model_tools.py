@@ -86,6 +86,13 @@ _CODE: JsonSchema = {
     "required": ["code"],
     "additionalProperties": False,
 }
+_REPEAT: JsonSchema = {
+    "type": "boolean",
+    "description": (
+        "After a failed program, calls that took effect are not made again: the same call with the same input gets the "
+        "recorded result, once. True makes them again."
+    ),
+}
 _SEARCH: JsonSchema = {
     "type": "object",
     "properties": {
@@ -305,6 +312,9 @@ class ModelOptions(Audience, total=False):
     """Decides on calls that need an approval, in place of the Corral's function."""
     in_prompt: bool
     """True if the system prompt is that of `Corral.model.prompt`, so that the description needs only one sentence."""
+    durable: bool
+    """True makes programs durable, which needs a ledger: after a failed program, the next one of the same user and
+    `session_id` does not make its changes again, but gets their recorded results, unless the model asks for it."""
 
 
 def model_tools(
@@ -318,13 +328,15 @@ def model_tools(
     """Makes the tool that runs programs and, depending on `options`, two search tools."""
 
     async def run(
-        input: dict[str, str],
+        input: dict[str, Any],
         context: ExecutionContext,
         on_event: OnEvent | None,
         tool_call_id: str | None,
         execution_id: str | None,
     ) -> ExecutionResult:
-        lasting = {} if execution_id is None else {"durable": True, "execution_id": execution_id}
+        lasting: dict[str, Any] = {"repeat": input.get("repeat", False)} if durable else {}
+        if execution_id is not None:
+            lasting |= {"durable": True, "execution_id": execution_id}
         return await execute(
             input["code"],
             language=language,
@@ -337,13 +349,15 @@ def model_tools(
             **lasting,
         )
 
+    durable = options.get("durable", False)
     hide_denied, env, approve = options.get("hide_denied"), options.get("env"), options.get("approve")
     in_prompt = options.get("in_prompt", False)
     label = options.get("label", "")
     end = f"_{label}" if label else ""
     how = ", as the system prompt says." if in_prompt else f".\n\n{_rules_and_catalog(language, surroundings, catalog)}"
     description = f"Runs a program in {LANGUAGES[language].title} that calls tools{how}{_variables(language, env)}"
-    runs = _model_tool(options.get("name", "execute_code") + end, description, _CODE, run, language)
+    schema = {**_CODE, "properties": {**_CODE["properties"], "repeat": _REPEAT}} if durable else _CODE
+    runs = _model_tool(options.get("name", "execute_code") + end, description, schema, run, language)
     searches = options.get("search", catalog.level != "full" or not catalog.complete)
     return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
 

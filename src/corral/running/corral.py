@@ -619,7 +619,6 @@ class Corral(Lifecycle):
         self._require_usable()
         self._require_sources()
         request = request_of(source, options)
-        recording: Recording | None = None
         if request.execution_id is not None and not (request.durable or request.after):
             raise ConfigError("execution_id is for durable executions; add durable=True")
         if request.durable or request.after is not None:
@@ -629,14 +628,8 @@ class Corral(Lifecycle):
                 again = await found_again(self._records, request, request.execution_id)
                 if again is not None:
                     return await self._recorded_execution(*again, options)
-            recording = Recording(records=self._records)
-            if request.after is not None:
-                earlier = await earlier_calls(self._records, request.after, request.context, self._may_change)
-                recording = replace(recording, after=earlier)
-        return self._execution(request, recording, options)
-
-    def _may_change(self, name: str) -> bool:
-        return (tool := self.tools.get(name)) is not None and not tool.read_only
+            return await self._recorded_execution(request, Recording(records=self._records), options)
+        return self._execution(request, None, options)
 
     async def _run_recorded(
         self, request: ExecutionRequest, recording: Recording, options: LiveOptions
@@ -652,6 +645,10 @@ class Corral(Lifecycle):
         try:
             self._require_usable()
             self._require_sources()
+            if request.after is not None and recording.result is None and not recording.offline:
+                tools = self._views.registry(options.get("tools"), request.context, hide_denied=False)
+                earlier = await earlier_calls(recording, request.after, request.context, tools)
+                recording = replace(recording, after=earlier)
             return self._execution(request, recording, options)
         except BaseException:
             if recording.claim is not None:
@@ -741,6 +738,7 @@ class Corral(Lifecycle):
             self.execute,
             expect_sources=self._require_declarable,
             kept_mounts=self._kept_mounts,
+            has_ledger=self._records is not None,
         )
 
     @property

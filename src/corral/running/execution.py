@@ -66,7 +66,7 @@ from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
 from corral.packages import NpmPackages, PythonPackages
 from corral.programs.loops import loops_over_calls
-from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities
+from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities, calls_text
 from corral.running.journal import Journal, Recording
 from corral.running.request import Check, ExecutionRequest
 from corral.running.runtime import Runtime, prepare_request
@@ -753,6 +753,12 @@ class Execution:
             pending=() if self._journal is None or not self._journal.paused else self._journal.pending,
         )
         result = concluded(running, program, exit, records=records, gate=self._gate, learnt=self._learnt_of)
+        if self._journal is not None and self._journal.spared:
+            self._recorder.look_up(self._tools)
+            calls = calls_text([record for record in records if record.sequence in self._journal.spared])
+            text = f"not called again, since the failed program before had made the same calls: {calls}"
+            note = Diagnostic(severity="info", code="not_repeated", message=f"{text}; their recorded results were used")
+            result = replace(result, diagnostics=(*result.diagnostics, note))
         self._concluded = True
         if self._recording is not None and not self._is_offline:
             with anyio.CancelScope(shield=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Unpack
@@ -17,9 +18,12 @@ from corral.running.execution import Execution
 from corral.running.journal import Recording, asked_of, result_of
 from corral.running.options import LiveOptions
 from corral.running.request import ExecutionRequest
+from corral.tools import ToolRegistry
 from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext, ExecutionError, Retry, Settled, Settlement
 
 _WAITING = ("pending", "uncertain")
+_MOST_EARLIER = 100
+"""Maximum number of executions that are read for `after`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,24 +343,45 @@ async def found_again(
 
 
 async def earlier_calls(
-    records: Records, execution_id: str, context: ExecutionContext, changes: Callable[[str], bool]
+    recording: Recording, execution_id: str, context: ExecutionContext, tools: ToolRegistry
 ) -> Mapping[bytes, builtins.list[CallRow]]:
-    """Returns the calls of an earlier execution that changed something or are uncertain, by their digest.
+    """Returns the calls of an earlier execution that changed something or are uncertain, by their digest, but for
+    those that the recorded calls have taken. If it did not succeed, those left of the one before it follow.
 
     Raises:
         ConfigError: there is no such execution, or it still runs.
         AccessDenied: the context has another user or organization.
         LedgerError: it cannot be read.
     """
-    recorded = await records.load(execution_id)
-    _request_of(recorded, context)
-    if recorded.is_held:
-        raise ConfigError(f"after={execution_id!r} still runs; wait for its end, or cancel it")
-    earlier: dict[bytes, builtins.list[CallRow]] = {}
-    for row in recorded.calls:
-        if row.status != "pending" and not row.reply.startswith(b"e") and changes(row.tool):
-            earlier.setdefault(row.digest, []).append(row)
-    return earlier
+    chain: builtins.list[Recorded] = []
+    name: str | None = execution_id
+    while name is not None:
+        if len(chain) == _MOST_EARLIER:
+            raise ConfigError(f"after={execution_id!r}: {_MOST_EARLIER} executions before it have failed; start anew")
+        recorded = await recording.records.load(name)
+        request = _request_of(recorded, context)
+        if recorded.is_held:
+            raise ConfigError(f"after={name!r} still runs; wait for its end, or cancel it")
+        chain.append(recorded)
+        name = None if recorded.execution.status == "succeeded" else request.after
+    left: dict[bytes, builtins.list[CallRow]] = {}
+    for recorded in reversed(chain):
+        left = _left(left, recorded.calls)
+        made = [row for row in recorded.calls if row.status != "pending" and not row.reply.startswith(b"e")]
+        own: dict[bytes, builtins.list[CallRow]] = {}
+        for row in made:
+            if (tool := tools.get(row.tool)) is not None and not tool.read_only:
+                own.setdefault(row.digest, []).append(row)
+        left = {digest: [*own.get(digest, ()), *left.get(digest, ())] for digest in {**own, **left}}
+    return _left(left, recording.rows)
+
+
+def _left(
+    earlier: Mapping[bytes, builtins.list[CallRow]], rows: Iterable[CallRow]
+) -> dict[bytes, builtins.list[CallRow]]:
+    """Returns the earlier calls that no row of a later execution has taken; each takes the first one of its digest."""
+    taken = Counter(row.digest for row in rows)
+    return {digest: calls[taken[digest] :] for digest, calls in earlier.items()}
 
 
 def _expect_fitting(row: CallRow, decision: Settlement) -> None:
@@ -378,7 +403,7 @@ def _request_of(recorded: Recorded, context: ExecutionContext | None) -> Executi
 
 def _differences(first: ExecutionRequest, second: ExecutionRequest) -> builtins.list[str]:
     """Returns the fields in which two requests differ, but for the caller. Recorded limits include the Corral's."""
-    one, two = (each.model_dump(mode="json", exclude={"context", "tool_call_id"}) for each in (first, second))
+    one, two = (each.model_dump(mode="json", exclude={"context", "tool_call_id", "after"}) for each in (first, second))
     return [name for name in one if one[name] != two[name] and not (name == "limits" and two[name] is None)]
 
 

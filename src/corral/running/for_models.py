@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from corral.arguments import checked
-from corral.errors import ConfigError, StartFailed
+from corral.errors import ConfigError, LedgerError, StartFailed, error_class
 from corral.languages import LANGUAGES
 from corral.model import Catalog, declare_tools
 from corral.model.model_tools import Execute, ModelOptions, ModelTool, Surroundings, model_tools, system_prompt
+from corral.results import ExecutionResult
 from corral.running.runtime import Runtime
 from corral.running.session import Session
 from corral.running.tool_views import ToolViews
@@ -20,6 +21,8 @@ from corral.tools import Tool, ToolRegistry
 from corral.tools.tool_sources import Tools
 from corral.types import Audience, ExecutionContext, Language
 
+_MOST_SESSIONS = 10_000
+"""Maximum number of sessions whose last failed program is remembered."""
 _OWN_PYTHON = frozenset({"cpython", "python"})
 """Names of sandboxes whose Python is that of the host."""
 _NEWEST_PYTHON = (3, 14)
@@ -40,12 +43,14 @@ class ForModels:
         *,
         expect_sources: Callable[[], None],
         kept_mounts: Callable[[], tuple[tuple[str, bool], ...]],
+        has_ledger: bool,
     ) -> None:
         self._runtime = runtime
         self._views = views
         self._execute = execute
         self._expect_sources = expect_sources
         self._kept_mounts = kept_mounts
+        self._has_ledger = has_ledger
 
     @checked
     def visible_tools(
@@ -99,8 +104,13 @@ class ForModels:
         one that all programs run in.
 
         Raises:
-            ConfigError: the language is unknown, or the name is not a tool's.
+            ConfigError: the language is unknown, the name is not a tool's, or programs cannot be durable.
         """
+        execute = partial(self._execute, tools=options.get("tools"), session=session)
+        if options.get("durable"):
+            if not self._has_ledger or session is not None:
+                raise ConfigError("tools(durable=True) needs a Corral with a ledger, and no session")
+            execute = partial(self._execute_after, execute)
         hidden, tools = options.get("hide_denied"), options.get("tools")
         catalog = options.get("catalog") or self.catalog(
             language, tools=tools, context=options.get("context"), hide_denied=hidden
@@ -110,13 +120,35 @@ class ForModels:
             return self._views.discovery(self._views.registry(tools, context, hidden), language)
 
         return model_tools(
-            partial(self._execute, tools=tools, session=session),
+            execute,
             language,
             catalog,
             discovery,
             options,
             self.surroundings(language, session),
         )
+
+    async def _execute_after(
+        self, execute: Execute, source: str, *, repeat: bool, context: ExecutionContext, **options: Any
+    ) -> ExecutionResult:
+        """Runs a durable program, which does not repeat changes of a failed one before it in the same session."""
+        failed, options = self._runtime.failed, {**options, "context": context, "durable": True}
+        if context.session_id is None:
+            return await execute(source, **options)
+        key = context.owner, context.session_id
+        last = after = failed.pop(key, None)
+        try:
+            result = await execute(source, after=None if repeat else after, **options)
+            if result.status != "rejected":
+                code = "" if result.error is None else result.error.code
+                has_failed = result.status in ("failed", "timed_out") and not issubclass(error_class(code), LedgerError)
+                last = result.execution_id if has_failed else None
+            return result
+        finally:
+            if last is not None:
+                failed[key] = last
+                if len(failed) > _MOST_SESSIONS:
+                    del failed[next(iter(failed))]
 
     @checked
     def prompt(

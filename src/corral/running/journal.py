@@ -118,6 +118,8 @@ class Journal:
         self.failure: LedgerError | None = None
         """Error that ended the execution."""
         self.paused = False
+        self.spared: set[int] = set()
+        """Numbers of calls that were not made, as an earlier execution had made them."""
         self.state = GuestState(0, "")
         """Last state that the guest has stated."""
         self._ask: Callable[[], None] = _nothing
@@ -290,6 +292,8 @@ class Journal:
         if old is not None and (known := await self._known(request, old)) is not None:
             record = self._recorder.replayed(request)
             self._recorder.replay(record, known[0])
+            if row is None:
+                self.spared.add(new.sequence)
             return self._done(new, known[0], by=known[1], request=request, stream=self._streams(request))
         return await self._make(request, new, handler)
 

@@ -87,6 +87,8 @@ class Runtime:
     learnt: LearntResults = field(default_factory=LearntResults)
     """Observed types of results that tools do not declare."""
     values: ValueRoom = field(default_factory=ValueRoom)
+    failed: dict[tuple[Owner, str], str] = field(default_factory=dict[tuple[Owner, str], str])
+    """Last programs of models that failed, by user and session."""
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""
     keeps_warm: bool = False
