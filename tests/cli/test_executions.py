@@ -95,3 +95,16 @@ def test_a_ledger_that_does_not_exist_is_not_made(project: Here, ledger: str) ->
     message = f"error: the ledger {ledger} does not exist; pass the file of `corral run --ledger`\n"
     assert (ended.returncode, ended.stderr) == (2, message)
     assert not Path("runz.db").exists()
+
+
+def test_changes_are_undone_by_a_command(project: Here, tmp_path: Path) -> None:
+    undoing = "\n\ndef undo(input, output, context):\n    with open('paid', 'a') as file:\n        file.write(f'-{input[\"euros\"]:g} ')\n"
+    (tmp_path / "shop.py").write_text(TOOLS.replace("needs_approval=True", "undo=lambda *all: undo(*all)") + undoing)
+    ledger = ("--ledger", "runs.db")
+    project.main("run", "program.ts", "--tools", "shop.py", "--no-check", *ledger)
+    name = project.main("executions", "list", *ledger).stdout.split()[0]
+    bare = project.main("executions", "rollback", name, "--until", "2", *ledger)
+    assert (bare.returncode, bare.stdout) == (1, "   2 pay not undoable: the tool is gone\n")
+    undone = project.main("executions", "rollback", name, "--tools", "shop.py", *ledger)
+    assert (undone.returncode, undone.stdout) == (0, "   2 pay undone\n   1 pay undone\n")
+    assert sorted((tmp_path / "paid").read_text().split()) == ["-7", "-8", "7", "8"]

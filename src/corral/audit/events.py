@@ -19,9 +19,10 @@ from corral.concurrency.forks import after_fork
 from corral.rendering.preview import preview_text
 from corral.rendering.redaction import redacted
 
-Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown", "pending"]
+Outcome: TypeAlias = Literal["succeeded", "failed", "denied", "cancelled", "withheld", "unknown", "pending", "undone"]
 """`withheld`: the tool ran, but the program did not receive its result. `unknown`: the tool did not answer in time, so
-its outcome is unknown. `pending`: the call is stored until a decision. A `cancelled` call may have taken effect."""
+its outcome is unknown. `pending`: the call is stored until a decision. `undone`: a rollback has undone the call. A
+`cancelled` call may have taken effect."""
 
 _FORMAT = 1
 _TEXT_CHARS = 1000

@@ -4,7 +4,7 @@ from corral.calls.approvals import ParkedCalls
 from corral.calls.auditing import outcome_of, record_denial
 from corral.calls.calls import Call, Handler
 from corral.calls.grants import Grant, Grants, RemoteExecution, Services, Tokens, new_execution_id
-from corral.calls.guards import Pipeline, Policy, pipeline
+from corral.calls.guards import Pipeline, Policy, pipeline, undo_call
 from corral.calls.rates import MemoryRates, RateLimits, RateStore
 from corral.calls.records import CallRecorder, ValueRoom, remarks_on
 from corral.calls.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial
@@ -37,4 +37,5 @@ __all__ = [
     "pipeline",
     "record_denial",
     "remarks_on",
+    "undo_call",
 ]

@@ -20,8 +20,10 @@ _FAILED_AFTER: Mapping[CallState, Outcome] = {"started": "unknown", "returned": 
 """Audit outcome of a failed call whose tool did not itself raise."""
 
 
-def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
+def audit_calls(handler: Handler, log: AuditLog | None, *, undoes: bool = False) -> Handler:
     """Writes an audit event for every call. A denial is written before its reply is sent.
+
+    `undoes`: a call that succeeds has been undone.
 
     While events cannot be written, calls are refused unless the log allows them (`AuditLog.check`).
     """
@@ -46,6 +48,8 @@ def audit_calls(handler: Handler, log: AuditLog | None) -> Handler:
         event = _event(call, began, started, arguments, error)
         if reply.parked:
             event = event._replace(outcome="pending", code=None, reason=None)
+        elif undoes and event.outcome == "succeeded":
+            event = event._replace(outcome="undone")
         if event.outcome == "denied":
             await record_denial(log, event)
         else:

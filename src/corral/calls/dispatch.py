@@ -94,7 +94,28 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
     return run
 
 
-def _tool_call(call: Call, tool_logger: logging.Logger | None) -> ToolCall:
+def dispatch_undo(output: object, tool_logger: logging.Logger | None = None) -> Handler:
+    """Undoes a call that had this output."""
+
+    async def run(call: Call) -> Reply:
+        tool_call, seconds = _tool_call(call, tool_logger, undoing=True), call.tool.timeout_seconds
+        try:
+            with anyio.move_on_after(seconds):
+                await call.tool.take_back(call.parsed, output, tool_call)
+                return Reply(nothing=True)
+        except BaseException as error:
+            failure = _failure_of(call, error, f"undoing tools.{call.request.tool}")
+            if failure is error:
+                raise
+            raise failure from error
+        call.state = "started"
+        text = f"undoing tools.{call.request.tool} did not end within {seconds:g} s; it may have taken effect"
+        raise ToolFailed(text, outcome_known=False)
+
+    return run
+
+
+def _tool_call(call: Call, tool_logger: logging.Logger | None, *, undoing: bool = False) -> ToolCall:
     """Returns the view of a call for its tool."""
     grant, request = call.grant, call.request
     return ToolCall(
@@ -104,10 +125,11 @@ def _tool_call(call: Call, tool_logger: logging.Logger | None) -> ToolCall:
         tool=request.tool,
         report=None if grant.recorder is None else partial(grant.recorder.report, request),
         logger=tool_logger,
+        undoing=undoing,
     )
 
 
-def _failure_of(call: Call, error: BaseException) -> BaseException:
+def _failure_of(call: Call, error: BaseException, failed: str | None = None) -> BaseException:
     """Converts an error of the tool, the current exception, to the error of the call."""
     match error:
         case ToolError() | AccessDenied():
@@ -120,7 +142,7 @@ def _failure_of(call: Call, error: BaseException) -> BaseException:
             return error
         case _:  # SystemExit too: tools that wrap command lines must not end the host
             call.state = "raised"
-            return unexpected(call)
+            return unexpected(call, failed)
 
 
 def _too_much(call: Call, allowed: int) -> MessageTooLarge:

@@ -19,7 +19,7 @@ from corral.audit import AuditLog, Telemetry
 from corral.calls.approvals import ParkedCalls, require_approval
 from corral.calls.auditing import audit_calls
 from corral.calls.calls import Call, Handler
-from corral.calls.dispatch import being_cancelled, dispatch, encode_output, unexpected
+from corral.calls.dispatch import being_cancelled, dispatch, dispatch_undo, encode_output, unexpected
 from corral.calls.grants import Grants, current_grant
 from corral.calls.rates import RateLimits
 from corral.calls.records import CallRecorder
@@ -96,6 +96,15 @@ def pipeline(policy: Policy) -> Handler:
     handler = authenticate(handler, policy.grants)
     handler = convert_errors(handler)
     return audit_calls(handler, policy.audit)
+
+
+async def undo_call(policy: Policy, call: Call, output: object) -> Reply:
+    """audit ▸ authorize ▸ validate ▸ undo a call that had this output; limits and rates do not count."""
+    handler = dispatch_undo(output, policy.logger)
+    handler = validate_input(handler)
+    handler = authorize(handler)
+    handler = convert_errors(handler)
+    return await audit_calls(handler, policy.audit, undoes=True)(call)
 
 
 def convert_errors(handler: Handler) -> Handler:

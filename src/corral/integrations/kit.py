@@ -26,7 +26,7 @@ from corral.rendering.images import Picture
 from corral.rendering.preview import json_text
 from corral.sessions.shell import Shell, use_shell
 from corral.tools import ToolRegistry, ToolSource
-from corral.types import UNCERTAIN, Approve, Language, Retry
+from corral.types import Approve, Language, Retry
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -186,7 +186,7 @@ async def run_durably(
 
 def _decision(decision: Approved | Denied | None, call: ApprovalRequest) -> Approved | Denied | Retry | None:
     """Returns the decision for `settle`: to approve an uncertain call is to make it again."""
-    return Retry(by=decision.by) if isinstance(decision, Approved) and call.reason == UNCERTAIN else decision
+    return Retry(by=decision.by) if isinstance(decision, Approved) and call.reason is not None else decision
 
 
 _KEPT_SECONDS = 60.0

@@ -43,10 +43,11 @@ class Ledger(ABC):
         """Stores a new execution durably. Raises if there is one of that id."""
 
     @abstractmethod
-    def claim(self, execution_id: str, *, now: float, lease: float) -> StoredExecution | None:
+    def claim(self, execution_id: str, *, now: float, lease: float, ended: bool = False) -> StoredExecution | None:
         """Makes an execution `running` for one more claim, if it is paused, or running and its lease is over.
 
-        Returns its row before that, with the number of the new claim; None if it is held or has ended.
+        `ended`: also if it has ended. Returns its row before that, with the number of the new claim; None if it is
+        held, or has ended.
         """
 
     @abstractmethod

@@ -63,7 +63,8 @@ SELECT EXISTS (SELECT FROM made) OR EXISTS (
 _CLAIM = """
 WITH free AS (
     SELECT * FROM corral_executions
-    WHERE execution_id = $1 AND (status = 'paused' OR (status = 'running' AND lease < $2)) FOR UPDATE),
+    WHERE execution_id = $1 AND (status = 'paused' OR (status = 'running' AND lease < $2)
+    OR (status <> 'running' AND $4)) FOR UPDATE),
 taken AS (
     UPDATE corral_executions AS each SET status = 'running', claim = each.claim + 1, lease = $3, updated = $2
     FROM free WHERE each.execution_id = free.execution_id)
@@ -202,8 +203,8 @@ class PostgresLedger(Ledger):
             raise LedgerFailed(f"the ledger already has an execution {execution.execution_id!r}")
 
     @override
-    def claim(self, execution_id: str, *, now: float, lease: float) -> StoredExecution | None:
-        rows = self._rows(_CLAIM, execution_id, now, lease, repeats=False)
+    def claim(self, execution_id: str, *, now: float, lease: float, ended: bool = False) -> StoredExecution | None:
+        rows = self._rows(_CLAIM, execution_id, now, lease, ended, repeats=False)
         return StoredExecution(*rows[0])._replace(claim=rows[0]["claim"] + 1) if rows else None
 
     @override

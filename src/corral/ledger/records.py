@@ -77,9 +77,11 @@ class Records:
         return claim
 
     async def claim(
-        self, execution_id: str, admit: Callable[[Recorded], object] = lambda _: None
+        self, execution_id: str, admit: Callable[[Recorded], object] = lambda _: None, *, ended: bool = False
     ) -> tuple[Claim, Recorded]:
         """Claims an execution that is paused, or whose host is lost, for this host, unless `admit` raises.
+
+        `ended`: also one that has ended or expired.
 
         Raises:
             ConfigError: the ledger has no such execution.
@@ -95,9 +97,9 @@ class Records:
             admit(recorded)
             before, now = recorded.execution, self.ledger.now()
             expires = self.ledger.expires_seconds
-            if before.status == "paused" and expires is not None and before.updated < now - expires:
+            if not ended and before.status == "paused" and expires is not None and before.updated < now - expires:
                 raise HeldElsewhere(f"{execution_id} has expired: it was paused for longer than {expires:g} s")
-            taken = self.ledger.claim(execution_id, now=now, lease=now + LEASE_SECONDS)
+            taken = self.ledger.claim(execution_id, now=now, lease=now + LEASE_SECONDS, ended=ended)
             if taken is None:
                 held = self._execution(execution_id)
                 state = f"has ended: {held.status}"

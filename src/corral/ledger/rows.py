@@ -8,10 +8,12 @@ from typing import Literal, NamedTuple, TypeAlias
 from corral.errors import LedgerDamaged
 from corral.types import EncodedValue
 
-CallStatus: TypeAlias = Literal["started", "pending", "uncertain", "done"]
+CallStatus: TypeAlias = Literal["started", "pending", "uncertain", "done", "undoing", "undone"]
 """`started`: a tool that changes something was about to run. `pending`: it needs an approval. `uncertain`: it had
-started when its host was lost. `done`: it has its reply."""
-ExecutionStatus: TypeAlias = Literal["running", "paused", "succeeded", "failed", "timed_out", "cancelled", "rejected"]
+started when its host was lost. `done`: it has its reply. `undoing`: its undo has started, or has failed."""
+ExecutionStatus: TypeAlias = Literal[
+    "running", "paused", "succeeded", "failed", "timed_out", "cancelled", "rejected", "rolled_back"
+]
 
 _BODY = struct.Struct(">dd16s?HHI")
 

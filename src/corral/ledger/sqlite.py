@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS decisions (
 _INSERT_EXECUTION = "INSERT INTO executions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _CLAIM = """
 UPDATE executions SET status = 'running', claim = claim + 1, lease = ?, updated = ?
-WHERE execution_id = ? AND (status = 'paused' OR (status = 'running' AND lease < ?))
+WHERE execution_id = ? AND (status = 'paused' OR (status = 'running' AND lease < ?) OR (status <> 'running' AND ?))
 """
 _LIST = """
 SELECT * FROM executions WHERE (?1 = '' OR instr(?1, ',' || status || ',')) AND updated >= ?2
@@ -101,10 +101,10 @@ class SqliteLedger(Ledger):
             database.execute(_INSERT_EXECUTION, execution)
 
     @override
-    def claim(self, execution_id: str, *, now: float, lease: float) -> StoredExecution | None:
+    def claim(self, execution_id: str, *, now: float, lease: float, ended: bool = False) -> StoredExecution | None:
         with self._transaction(durably=True) as database:
             before = self.get(execution_id)
-            taken = database.execute(_CLAIM, (lease, now, execution_id, now)).rowcount == 1
+            taken = database.execute(_CLAIM, (lease, now, execution_id, now, ended)).rowcount == 1
             return before._replace(claim=before.claim + 1) if taken and before is not None else None
 
     @override

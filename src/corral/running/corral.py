@@ -18,7 +18,18 @@ from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, Telemetry, as_audit_log
 from corral.bridges import BridgeHost
 from corral.bridges.selection import Bridges, Protocols
-from corral.calls import Grants, ImpliedScopes, Pipeline, Policy, RateLimits, ServiceSource, Tokens, pipeline
+from corral.calls import (
+    Grant,
+    Grants,
+    ImpliedScopes,
+    Pipeline,
+    Policy,
+    RateLimits,
+    ServiceSource,
+    Tokens,
+    pipeline,
+    undo_call,
+)
 from corral.checking import Case, Checker, CheckResult
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.task_groups import plain_task_group
@@ -191,6 +202,7 @@ class Corral(Lifecycle):
             containment=containment or Containment(),
             protocols=Protocols(bridge, BridgeHost(handler, grants)),
             handler=handler,
+            undo=partial(undo_call, policy),
             grants=grants,
             rates=rates,
             implied=implied,
@@ -657,6 +669,19 @@ class Corral(Lifecycle):
                     await recording.records.end(recording.claim, status, None)
             raise
 
+    def _grant_to_undo(self, execution_id: str, request: ExecutionRequest, tools: Tools | None) -> Grant:
+        self._require_usable()
+        self._require_sources()
+        registry, services = self._views.callable_tools(tools, request.context, False, request.language)
+        return Grant(
+            execution_id=execution_id,
+            context=request.context,
+            scopes=self._runtime.implied.held_with(request.context.scopes),
+            limits=request.limits or self._runtime.limits,
+            tools=registry,
+            services=services,
+        )
+
     def _execution(
         self, request: ExecutionRequest, recording: Recording | None, options: RunOptions | LiveOptions
     ) -> Execution:
@@ -751,7 +776,14 @@ class Corral(Lifecycle):
     @property
     def executions(self) -> Executions:
         """Executions by their ids."""
-        return Executions(self._runtime.parked, lambda: self._live, self._records, self._run_recorded)
+        return Executions(
+            self._runtime.parked,
+            lambda: self._live,
+            self._records,
+            self._run_recorded,
+            self._grant_to_undo,
+            self._runtime.undo,
+        )
 
     @property
     def sync(self) -> SyncCorral:

@@ -6,22 +6,38 @@ import builtins
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Unpack
 
+import anyio
+
 from corral.arguments import checked
-from corral.calls import ParkedCalls
-from corral.errors import AccessDenied, ConfigError
+from corral.calls import Call, Grant, ParkedCalls
+from corral.errors import AccessDenied, ConfigError, HeldElsewhere
 from corral.guest import UnencodableValue, decode_value
-from corral.ledger import CallRow, ExecutionStatus, Recorded, Records, StoredExecution
+from corral.ledger import CallRow, Claim, ExecutionStatus, Recorded, Records, StoredExecution
 from corral.results import ExecutionResult
 from corral.running.execution import Execution
-from corral.running.journal import Recording, asked_of, result_of
+from corral.running.journal import Recording, asked_of, changes_something, is_uncertain, reply_of, result_of
 from corral.running.options import LiveOptions
 from corral.running.request import ExecutionRequest
 from corral.tools import ToolRegistry
-from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext, ExecutionError, Retry, Settled, Settlement
+from corral.tools.tool_sources import Tools
+from corral.types import (
+    ApprovalRequest,
+    Approved,
+    CallRequest,
+    Denied,
+    ExecutionContext,
+    ExecutionError,
+    Reply,
+    Retry,
+    Settled,
+    Settlement,
+)
 
 _WAITING = ("pending", "uncertain")
+_UNDONE = ("undoing", "undone")
 _MOST_EARLIER = 100
 """Maximum number of executions that are read for `after`."""
 
@@ -60,6 +76,32 @@ class ExecutionRecord:
     """Number of times that it has paused."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoneCall:
+    """Change that a rollback has met."""
+
+    sequence: int
+    tool: str
+    outcome: Literal["undone", "failed", "not_undoable", "uncertain"]
+    """`failed`: its undo raised. `not_undoable`: its tool is gone or has no `undo`. `uncertain`: its effect is not
+    known."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """Report of a rollback."""
+
+    execution_id: str
+    calls: tuple[UndoneCall, ...]
+    """Changes that the execution has made, the last one first; also those that an earlier rollback has undone."""
+
+    @property
+    def complete(self) -> bool:
+        """True if all of them are undone."""
+        return all(each.outcome == "undone" for each in self.calls)
+
+
 def _pending_execution(
     execution: StoredExecution, head: Mapping[str, Any], rows: Sequence[CallRow]
 ) -> PendingExecution:
@@ -86,11 +128,15 @@ class Executions:
         live: Callable[[], Iterable[Execution]],
         records: Records | None,
         run: Callable[[ExecutionRequest, Recording, LiveOptions], Awaitable[ExecutionResult]],
+        grant_to_undo: Callable[[str, ExecutionRequest, Tools | None], Grant],
+        undo: Callable[[Call, object], Awaitable[Reply]],
     ) -> None:
         self._parked = parked
         self._live = live
         self._ledger = records
         self._run = run
+        self._grant_to_undo = grant_to_undo
+        self._undo = undo
 
     @property
     def _records(self) -> Records:
@@ -224,14 +270,84 @@ class Executions:
             StartFailed: the sandbox did not start.
         """
         recorded = await self._records.load(execution_id)
+        rows = _until(recorded.calls, at)
+        if (undone := next((row for row in rows if row.status in _UNDONE), None)) is not None:
+            number = undone.sequence
+            raise ConfigError(f"fork(at={at}): call {number} was rolled back; fork at {number}, or an earlier call")
         request = _request_of(recorded, None).model_copy(update={"execution_id": None})
         head = {**recorded.head, "forked": [execution_id, at]}
         if source is not None:
             request = request.model_copy(update={"source": source})
             head = {name: value for name, value in head.items() if name not in ("code", "imports", "types")}
         head["request"] = request.model_dump(mode="json")
-        recording = Recording(records=self._records, head=head, rows=_until(recorded.calls, at))
+        recording = Recording(records=self._records, head=head, rows=rows)
         return await self._run(request, recording, options)
+
+    @checked
+    async def rollback(
+        self,
+        execution_id: str,
+        *,
+        until: int | None = None,
+        context: ExecutionContext | None = None,
+        tools: Tools | None = None,
+    ) -> Rollback:
+        """Undoes the changes that an execution has made, the last one first, by the `undo` of their tools.
+
+        With `until`, the calls that `replay(until=...)` shows stay. All are tried, also if one fails. Each is on record
+        before the next one, and is not undone again if this is called again. The execution cannot be resumed any more.
+        The scopes of its user are judged anew, by `context`, as in `resume`; no approvals are asked for, and limits
+        and rates do not count.
+
+        Raises:
+            ConfigError: there is no such execution, or no ledger.
+            AccessDenied: the context has another user or organization.
+            HeldElsewhere: it runs.
+            LedgerError: it cannot be read, or a change cannot be recorded.
+        """
+        records = self._records
+        claim, recorded = await records.claim(execution_id, lambda found: _request_of(found, context), ended=True)
+        try:
+            grant = self._grant_to_undo(execution_id, _request_of(recorded, context), tools)
+            kept = {row.sequence for row in _until(recorded.calls, until)} if until is not None else frozenset[int]()
+            left = [row for row in recorded.calls if row.sequence > 0 and row.sequence not in kept]
+            left.sort(key=lambda row: len(recorded.calls) if row.place is None else row.place, reverse=True)
+            calls = [call for row in left if (call := await self._roll_back(row, grant, claim)) is not None]
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await records.end(claim, recorded.execution.status, None)
+            raise
+        await records.end(claim, "rolled_back", recorded.result)
+        return Rollback(execution_id=execution_id, calls=tuple(calls))
+
+    async def _roll_back(self, row: CallRow, grant: Grant, claim: Claim) -> UndoneCall | None:
+        """Undoes a call, on record; None if it has changed nothing."""
+        tool, raw = grant.peek_tool(row.tool), decode_value(row.input.text, tagged=row.input.tagged)
+        request = CallRequest(row.tool, raw, row.sequence)
+        if row.tool.startswith("$"):
+            changed = changes_something(request)
+        else:
+            changed = row.status != "pending" and (tool is None or not tool.read_only)
+        if not changed or (row.reply[:1] == b"e" and not is_uncertain(row)):
+            return None
+        named = partial(UndoneCall, sequence=row.sequence, tool=row.tool)
+        if row.status == "undone":
+            return named(outcome="undone")
+        if is_uncertain(row):
+            return named(outcome="uncertain", reason="it may have taken effect")
+        if row.tool.startswith("$"):
+            return named(outcome="not_undoable", reason="requests of programs cannot be undone")
+        if tool is None or tool.undo is None:
+            return named(outcome="not_undoable", reason=f"the tool {'is gone' if tool is None else 'has no undo'}")
+        records, encoded = self._records, reply_of(row).encoded
+        output = None if encoded is None else decode_value(encoded.text, tagged=encoded.tagged)
+        records.writer.put(claim, row._replace(status="undoing"))
+        await records.writer.durable(claim)
+        reply = await self._undo(Call(request, grant, protocol="rollback"), output)
+        if reply.error is not None:
+            return named(outcome="failed", reason=reply.error.message)
+        records.writer.put(claim, row._replace(status="undone"))
+        return named(outcome="undone")
 
     @checked
     async def get(self, execution_id: str) -> ExecutionRecord:
@@ -304,7 +420,15 @@ async def claimed(
     records: Records, execution_id: str, context: ExecutionContext | None
 ) -> tuple[ExecutionRequest, Recording]:
     """Claims an execution for this host, to continue it. Raises as `Executions.resume`."""
-    claim, recorded = await records.claim(execution_id, lambda found: _request_of(found, context))
+
+    def admit(recorded: Recorded) -> None:
+        _request_of(recorded, context)
+        if any(row.status in _UNDONE for row in recorded.calls):
+            raise HeldElsewhere(
+                f"{execution_id} has been rolled back; executions.fork can continue from calls that stay"
+            )
+
+    claim, recorded = await records.claim(execution_id, admit)
     recording = Recording(
         records=records,
         execution_id=execution_id,
@@ -325,7 +449,7 @@ async def found_again(
 
     Raises:
         ConfigError: that execution was of another request.
-        HeldElsewhere: another host runs it, or it has expired.
+        HeldElsewhere: another host runs it, it has expired, or was rolled back.
         LedgerError: it cannot be read.
     """
     if (recorded := await records.find(execution_id)) is None:
@@ -336,6 +460,8 @@ async def found_again(
         text = f"execution_id={execution_id!r} belongs to an earlier request with another {' and '.join(others)}"
         raise ConfigError(f"{text}; use a new id for another request")
     status, waiting = recorded.execution.status, _waiting(recorded, request.context)
+    if status == "rolled_back":
+        raise HeldElsewhere(f"{execution_id} has been rolled back; use a new execution_id to run the program again")
     if status == "running" or (status == "paused" and not _undecided(recorded, waiting)):
         return await claimed(records, execution_id, request.context)
     result = result_of(recorded, request.language, (asked for _, asked in waiting))
@@ -367,7 +493,9 @@ async def earlier_calls(
     left: dict[bytes, builtins.list[CallRow]] = {}
     for recorded in reversed(chain):
         left = _left(left, recorded.calls)
-        made = [row for row in recorded.calls if row.status != "pending" and not row.reply.startswith(b"e")]
+        made = [
+            row for row in recorded.calls if row.status not in ("pending", "undone") and not row.reply.startswith(b"e")
+        ]
         own: dict[bytes, builtins.list[CallRow]] = {}
         for row in made:
             if (tool := tools.get(row.tool)) is not None and not tool.read_only:

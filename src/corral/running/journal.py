@@ -55,6 +55,7 @@ from corral.types import (
     Unawaited,
 )
 
+_PARTLY_UNDONE = "undoing it has failed or was interrupted, so it may be in effect"
 _FINISH = 0
 """Number of the row for the end of the grace period: what runs in it is a matter of the host's clock."""
 _SHOWN_CHARS = 200
@@ -312,7 +313,7 @@ class Journal:
             await turn.wait()
         self._position += 1
         self._follow()
-        reply = _reply_of(row)
+        reply = reply_of(row)
         if record is not None:
             self._recorder.replay(record, reply)
         return _delivered(reply, row.reply[:1], request)
@@ -337,7 +338,7 @@ class Journal:
         None: it has none, and is to be made. Waits for ever if a person has to decide.
         """
         if old.status == "done":  # in an earlier execution
-            return _reply_of(old), old.by
+            return reply_of(old), old.by
         tool = self._grant.peek_tool(request.tool)
         if old.status == "pending" or (tool is not None and (tool.read_only or tool.idempotent)):
             return None
@@ -352,7 +353,7 @@ class Journal:
             context=self._grant.context,
             execution_id=self._grant.execution_id,
             sequence=request.sequence,
-            reason=UNCERTAIN,
+            reason=_PARTLY_UNDONE if old.status == "undoing" else UNCERTAIN,
         )
         if old.status == "uncertain" and request.sequence in self._rows:
             binding, asked = asked_of(old, self._grant.context, self._grant.execution_id)
@@ -372,14 +373,22 @@ class Journal:
         """Makes a call that has no reply on record."""
         self._current[row.sequence] = row
         try:
-            if _changes(request):
+            if changes_something(request):
                 await self._start(row)
             reply = await handler(request._replace(open_stream=None))
         finally:
             row = self._current.pop(row.sequence)
         if reply.parked or (self.claim is not None and self.claim.failure is not None):
             return await self._wait_for_ever(request)
-        return self._done(row, reply, by=row.by, request=request, stream=self._streams(request))
+        return self._done(
+            row, reply, by=row.by, request=request, stream=self._streams(request), unclear=self._is_unclear(reply, row)
+        )
+
+    def _is_unclear(self, reply: Reply, row: CallRow) -> bool:
+        """True if a call has failed, and its effect is unknown."""
+        records = reversed(self._recorder.records) if reply.error is not None else ()
+        record = next((each for each in records if each.sequence == row.sequence), None)
+        return record is not None and record.state in ("started", "returned")
 
     async def _wait_for_ever(self, request: CallRequest) -> NoReturn:
         self._busy.discard(request.sequence)
@@ -400,12 +409,13 @@ class Journal:
         by: str | None = None,
         request: CallRequest | None = None,
         stream: bool = False,
+        unclear: bool = False,
     ) -> Reply:
         """Gives a reply its place. Nothing is awaited from here until it is in the guest's buffer."""
         self._wall = max(self._wall, float(int(time.time() * 1000)))
         if reply.error is None and not reply.nothing and reply.encoded is None:
             reply = reply._replace(encoded=encode_value(reply.value))
-        packed = _packed(reply, stream=stream and reply.error is None)
+        packed = _packed(reply, stream=stream and reply.error is None, unclear=unclear)
         row = row._replace(
             status="done", place=self.replies, reply=packed, wall=self._wall, active=self._active_now(), by=by
         )
@@ -618,7 +628,7 @@ def _call_of(facts: _CallFacts, row: CallRow | None) -> CallRecord:
     record = CallRecord(**facts, input=None, replayed=True)
     if row is not None:
         record.keep("input", _unread(row.input))
-        if row.status == "done" and (encoded := _reply_of(row).encoded) is not None:
+        if row.place is not None and (encoded := reply_of(row).encoded) is not None:
             record.keep("output", _unread(encoded))
     return record
 
@@ -664,21 +674,28 @@ def _packed_request(asked: ApprovalRequest, binding: bytes) -> bytes:
     )
 
 
-def _packed(reply: Reply, *, stream: bool) -> bytes:
+def _packed(reply: Reply, *, stream: bool, unclear: bool) -> bytes:
     """Encodes a reply: its kind in one letter, and its text."""
     if (error := reply.error) is not None:
-        return b"e" + to_json([error.code, error.name, error.message, error.retry_after_seconds, error.correlation_id])
+        fields = (error.code, error.name, error.message, error.retry_after_seconds, error.correlation_id, unclear)
+        return b"e" + to_json(fields)
     if reply.nothing or reply.encoded is None:
         return b"n"
     text, tagged = reply.encoded
     return (b"S" if tagged else b"s") + text if stream else (b"t" if tagged else b"v") + text
 
 
-def _reply_of(row: CallRow) -> Reply:
+def is_uncertain(row: CallRow) -> bool:
+    """True if the effect of a call is unknown."""
+    return row.status in ("started", "uncertain") or (row.reply[:1] == b"e" and bool(from_json(row.reply[1:])[5]))
+
+
+def reply_of(row: CallRow) -> Reply:
+    """Returns the reply on record."""
     stamp = (row.wall, row.active)
     kind, text = row.reply[:1], row.reply[1:]
     if kind == b"e":
-        code, name, message, retry, correlation = from_json(text)
+        code, name, message, retry, correlation, _ = from_json(text)
         error = CallError(code=code, name=name, message=message, retry_after_seconds=retry, correlation_id=correlation)
         return Reply(error=error, stamp=stamp)
     if kind == b"n":
@@ -697,7 +714,7 @@ def _delivered(reply: Reply, kind: bytes, request: CallRequest) -> Reply:
     return Reply(nothing=True, stamp=reply.stamp)
 
 
-def _changes(request: CallRequest) -> bool:
+def changes_something(request: CallRequest) -> bool:
     """True for a program's own request that can change something."""
     match request.tool, request.input:
         case "$fetch", {"do": "open", "method": str() as method}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from logging import Logger
@@ -13,7 +13,7 @@ import anyio
 
 from corral.audit import AuditLog, Telemetry
 from corral.bridges.selection import Protocols
-from corral.calls import Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
+from corral.calls import Call, Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
 from corral.checking import Checker
 from corral.containment import Space, Tier
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
@@ -44,6 +44,7 @@ from corral.types import (
     Owner,
     Program,
     PythonModules,
+    Reply,
     SandboxConfig,
 )
 
@@ -67,6 +68,8 @@ class Runtime:
     containment: Containment
     protocols: Protocols
     handler: Handler
+    undo: Callable[[Call, object], Awaitable[Reply]]
+    """Undoes a call that had this output."""
     grants: Grants
     rates: RateLimits
     implied: ImpliedScopes

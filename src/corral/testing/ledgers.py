@@ -71,6 +71,9 @@ class LedgerSuite:
             ledger.create(_execution(status))
             assert ledger.end(status, 1, status, b"result", now=2.0)
             assert ledger.claim(status, now=200.0, lease=230.0) is None
+            before = ledger.claim(status, now=200.0, lease=230.0, ended=True)
+            assert before == _execution(status, status=status, updated=2.0, claim=2, lease=0.0, result=b"result")
+            assert ledger.claim(status, now=201.0, lease=231.0, ended=True) is None, "it is held"
         self._close(ledger)
 
     def test_an_earlier_claim_writes_nothing_more(self) -> None:

@@ -108,7 +108,9 @@ def _injected_parameter(types: _Types, parameters: list[Parameter], kind: type) 
     return names[0] if names else None
 
 
-def injected_places(function: Callable[..., Any], name: str) -> tuple[Place, Place]:
+def injected_places(
+    function: Callable[..., Any], name: str, takes: str = "its function must take (input, context)"
+) -> tuple[Place, Place]:
     """Returns the parameters by which a function of one input receives the context and the ToolCall.
 
     The context goes to the parameter that is annotated `ExecutionContext` or called `context`, else to the second if it
@@ -124,7 +126,7 @@ def injected_places(function: Callable[..., Any], name: str) -> tuple[Place, Pla
     ordered = [each for each in parameters if each.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)]
     takes_all = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters)
     if not ordered and not takes_all:
-        raise ToolDefinitionError(f"tool {name!r}: its function must take (input, context)")
+        raise ToolDefinitionError(f"tool {name!r}: {takes}")
     rest = [each for each in parameters[1:] if each.kind is not Parameter.VAR_KEYWORD]
     required = [each for each in rest if each.default is Parameter.empty and each.kind is not Parameter.VAR_POSITIONAL]
     second = ordered[1] if len(ordered) > 1 else None
@@ -133,9 +135,7 @@ def injected_places(function: Callable[..., Any], name: str) -> tuple[Place, Pla
     if context is None and second in required and second is not call:
         context = second
     if more := [each.name for each in required if each not in (context, call)]:
-        raise ToolDefinitionError(
-            f"tool {name!r}: its function must take (input, context), and nothing for {more[0]!r}"
-        )
+        raise ToolDefinitionError(f"tool {name!r}: {takes}, and nothing for {more[0]!r}")
     if context is None and takes_all and second is None:
         return 1, _place(call, second)
     return _place(context, second), _place(call, second)

@@ -148,6 +148,12 @@ class Tool(Generic[P, R]):
     """True if a running call is awaited after its program has ended, within the execution's wall clock."""
     stream: bool = False
     """True if programs get items one by one, as they are yielded; `output` is then the schema of one item."""
+    undo: Callable[..., object] | None = None
+    """Function of `(input, output, context)`, sync or async, by which `Corral.executions.rollback` undoes a call.
+
+    `input` is the validated input, as in an `ApprovalRequest`, `output` the plain data that the program received. It
+    can take a `ToolCall` like the tool's own function; its `idempotency_key` ends with `:undo`.
+    """
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
@@ -160,6 +166,7 @@ class Tool(Generic[P, R]):
     """True if calling the function returns a coroutine or an async generator; others run in a worker thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
     """The rates of `rate_limit`."""
+    _bind_undo: Callable[[Any, ToolCall], Arguments] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         function = underlying_function(self.function)
@@ -175,6 +182,10 @@ class Tool(Generic[P, R]):
         )
         object.__setattr__(self, "validate_output", validation)
         object.__setattr__(self, "rates", rates)
+        if self.undo is not None:
+            of_output = functools.partial(self.undo, None)
+            takes = "its undo must take (input, output, context)"
+            object.__setattr__(self, "_bind_undo", _bind_input(of_output, self.name, takes))
 
     def __repr__(self) -> str:
         return f"<Tool {self.label}({', '.join(field_names(self.input_schema))})>"
@@ -291,6 +302,19 @@ class Tool(Generic[P, R]):
         else:
             (result,) = await to_thread.run_sync(lambda: (function(*arguments, **keywords),), abandon_on_cancel=True)
         return iterate(await result if inspect.isawaitable(result) else result)
+
+    async def take_back(self, parsed: ParsedInput, output: object, call: ToolCall) -> None:
+        """Calls `undo` for a call that had this output, in a worker thread if it is not async; its exceptions pass
+        through."""
+        assert self.undo is not None
+        arguments, keywords = self._bind_undo(output, call)
+        undo = functools.partial(self.undo, parsed.value, *arguments, **keywords)
+        if inspect.iscoroutinefunction(underlying_function(self.undo)):
+            returned = undo()
+        else:
+            (returned,) = await to_thread.run_sync(lambda: (undo(),), abandon_on_cancel=True)
+        if inspect.isawaitable(returned):
+            await returned
 
     async def dump_output(
         self, value: object, warn: Callable[[str], object] | None = None, context: ExecutionContext | None = None
@@ -446,6 +470,7 @@ class ToolSettings(TypedDict, total=False):
     timeout_seconds: float | None
     validate_output: OutputValidation | bool
     must_finish: bool
+    undo: Callable[..., object] | None
 
 
 _SETTINGS = ("name", "description", *ToolSettings.__annotations__)
@@ -611,9 +636,9 @@ def _class_docstring(bare: Callable[..., Any]) -> str | None:
     return None if inspect.isroutine(bare) else bare.__doc__
 
 
-def _bind_input(function: Callable[..., Any], name: str) -> Callable[[Any, ToolCall], Arguments]:
+def _bind_input(function: Callable[..., Any], name: str, *takes: str) -> Callable[[Any, ToolCall], Arguments]:
     """Binds `(input, context)` and the `ToolCall` to the parameters of `function` that take them."""
-    context, call = injected_places(function, name)
+    context, call = injected_places(function, name, *takes)
     if call is None:
         if context is None:
             return lambda value, call: ([value], {})  # noqa: ARG005

@@ -39,6 +39,7 @@ class ToolCall:
         "_reports",
         "_schedule",
         "_thread",
+        "_undoing",
         "context",
         "execution_id",
         "sequence",
@@ -54,6 +55,7 @@ class ToolCall:
         tool: str = "",
         report: Report | None = None,
         logger: logging.Logger | None = None,
+        undoing: bool = False,
     ) -> None:
         self.context = context
         """Caller of the program."""
@@ -64,6 +66,7 @@ class ToolCall:
         """Path of the tool as in the program: `name` or `namespace.name`."""
         self._report = report
         self._parent = logger
+        self._undoing = undoing
         self._reports = 0
         self._thread = 0
         self._schedule: Callable[[Callable[[], object]], object] | None = None
@@ -73,8 +76,9 @@ class ToolCall:
 
     @property
     def idempotency_key(self) -> str:
-        """`execution_id:sequence`: constant during one call, and different for every other call."""
-        return f"{self.execution_id}:{self.sequence}"
+        """`execution_id:sequence`: constant during one call, and different for every other call. It ends with `:undo`
+        while the call is undone."""
+        return f"{self.execution_id}:{self.sequence}{':undo' if self._undoing else ''}"
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:

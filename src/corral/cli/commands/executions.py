@@ -31,12 +31,14 @@ examples:
   corral executions approve execution-1f0c9a7b2d3e4f50 4 5 --ledger runs.db
   corral executions resume execution-1f0c9a7b2d3e4f50 --tools app.tools --ledger runs.db
   corral executions replay execution-1f0c9a7b2d3e4f50 --until 4 --ledger runs.db
+  corral executions rollback execution-1f0c9a7b2d3e4f50 --until 4 --tools app.tools --ledger runs.db
 
 `approve`, `deny`, `retry` and `settle` decide on calls that wait: on those of these numbers, or on all of their kind. A
 call that may have taken effect when its host was lost is made again by `retry`, or answered by `settle --value JSON`.
+`rollback` undoes changes, the last one first, by the `undo` of their tools; calls in `replay --until N` stay.
 The ledger's keys are in CORRAL_LEDGER_KEYS.
 
-exit codes: 0 done, 1 the program failed, 2 wrong usage or set-up, 3 paused
+exit codes: 0 done, 1 the program failed or not all is undone, 2 wrong usage or set-up, 3 paused
 """
 
 
@@ -45,7 +47,7 @@ def add_executions(commands: Commands) -> None:
         commands,
         "executions",
         _executions,
-        takes="list|show|approve|deny|retry|settle|resume|replay|prune",
+        takes="list|show|approve|deny|retry|settle|resume|replay|rollback|prune",
         help="durable executions in a ledger",
         description="Shows durable executions in a ledger, decides on their calls, and continues them.",
         epilog=_EPILOG,
@@ -57,7 +59,7 @@ def add_executions(commands: Commands) -> None:
     parser.add_argument("--by", metavar="NAME", help="who decides; default: this user")
     parser.add_argument("--reason", default="", metavar="TEXT", help="for deny: the program sees it")
     parser.add_argument("--value", metavar="JSON", help="for settle: the result of the call")
-    parser.add_argument("--until", type=int, metavar="N", help="for replay: end before the reply to this call")
+    parser.add_argument("--until", type=int, metavar="N", help="for replay and rollback: the call to end before")
     parser.add_argument("--days", type=float, metavar="N", help="for prune: what ended longer ago; default: 30")
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_tools(parser)
@@ -171,6 +173,18 @@ async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corra
     return exit_code(result)
 
 
+async def _rollback(arguments: argparse.Namespace, view: Screen) -> int:
+    tools = load_tools(arguments.tools, arguments.mcp_configs)
+    async with Corral(tools, ledger=_path(arguments), check=False) as corral:
+        report = await corral.executions.rollback(arguments.execution, until=arguments.until)
+    for call in report.calls:
+        line = f"{call.sequence:4} {escape_hidden(call.tool)} {call.outcome.replace('_', ' ')}"
+        view.out(line if call.reason is None else f"{line}: {printable(call.reason)}")
+    if not report.calls:
+        view.out(f"{arguments.execution} has changed nothing")
+    return 0 if report.complete else 1
+
+
 async def _prune(arguments: argparse.Namespace, view: Screen) -> int:
     async with _ledger(arguments) as corral:
         days = arguments.days
@@ -197,14 +211,19 @@ _ACTIONS: Mapping[str, Callable[[argparse.Namespace, Screen], Coroutine[Any, Any
     "settle": _decide,
     "resume": _resume,
     "replay": _replay,
+    "rollback": _rollback,
     "prune": _prune,
 }
 
 
 def _ledger(arguments: argparse.Namespace) -> Corral:
+    return Corral(ledger=_path(arguments), check=False)
+
+
+def _path(arguments: argparse.Namespace) -> str:
     if "://" not in arguments.ledger and not Path(arguments.ledger).is_file():
         raise ConfigError(f"the ledger {arguments.ledger} does not exist; pass the file of `corral run --ledger`")
-    return Corral(ledger=arguments.ledger, check=False)
+    return arguments.ledger
 
 
 def _fits(action: str, call: ApprovalRequest) -> bool:
@@ -225,7 +244,7 @@ def _value(text: str) -> Any:
 def _line(record: ExecutionRecord) -> str:
     moment = datetime.fromtimestamp(record.updated).astimezone().isoformat(sep=" ", timespec="seconds")[:19]
     owner = escape_hidden(f"{record.user_id} {record.organization_id or ''}".rstrip())
-    return f"{record.execution_id}  {record.status:9}  {moment}  {owner}"
+    return f"{record.execution_id}  {record.status:11}  {moment}  {owner}"
 
 
 def _data(record: ExecutionRecord) -> dict[str, object]:
