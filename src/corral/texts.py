@@ -236,3 +236,7 @@ class TypedText:
     """True for exports in the style of CommonJS."""
     nodes: int = 0
     """Number of syntax tree nodes: the cost of reading it."""
+    start: int = -1
+    """Offset at which a notebook's cell begins, behind earlier ones; -1 for a program that is no cell."""
+    unknown: tuple[str, ...] = ()
+    """Variables of earlier cells that are not in `text`."""

@@ -480,6 +480,10 @@ class Program:
     """Tools it refers to; None: not analysed."""
     typed: TypedText | None = None
     """The program for a type checker; None: it does not parse as a whole."""
+    binds: tuple[str, ...] = ()
+    """Variables of a notebook's cell that later cells see."""
+    cell: int = 0
+    """Number of the cell in its process; 0 for a program with its own process."""
 
     def locate(self, line: int, column: int) -> Position:
         """Maps a line and a column of `code` to the model's source."""
@@ -619,5 +623,7 @@ class Capabilities:
     """True if its guests can load packages."""
     durable: bool = False
     """True if it has guests for durable executions, whose programs run the same way each time."""
+    cells: bool = False
+    """True if its guests can run the cells of a notebook."""
     start_timeout_seconds: float = 30.0
     """Maximum time for any start, including the first. On a loaded machine a local engine takes tenths of a second."""

@@ -10,7 +10,7 @@ from tree_sitter import Node
 
 from corral.checking.conditions import Condition, is_only_exit
 from corral.checking.declared_tools import DeclaredTool, ToolSet
-from corral.checking.findings import Finding
+from corral.checking.findings import NOT_BOUND, NOTHING_SHARED, Finding
 from corral.checking.inputs import Flaw, Inputs, Written
 from corral.checking.languages import CHECKED
 from corral.checking.servers.workspace import Document, Location, Remark
@@ -35,7 +35,8 @@ class DeclarationsUnread(Exception):
 class Check(ABC):
     """Checks one program. Call `findings` at most once; before that, `text` is the first text for the server."""
 
-    def __init__(self, root: Node, tools: ToolSet) -> None:
+    def __init__(self, root: Node, tools: ToolSet, *, is_cell: bool) -> None:
+        self.unbound_hint = NOT_BOUND if is_cell else NOTHING_SHARED
         self.root = root
         self.tools = tools
         self._inputs = Inputs(self.read)

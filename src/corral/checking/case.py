@@ -105,7 +105,11 @@ class Case:
     @cached_property
     def key(self) -> CaseKey:
         """Cache key among programs checked against the same tools."""
-        digest = blake2b(self.source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        typed = self.program.typed
+        source = self.source.encode("utf-8", "surrogatepass")
+        if typed is not None and typed.start >= 0:  # with the cells before it
+            source = b"\0".join((source, typed.text[: typed.start], *map(str.encode, typed.unknown)))
+        digest = blake2b(source, digest_size=16).digest()
         return digest, self.env, self.modules, self.network
 
 

@@ -321,7 +321,10 @@ def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspa
         return Verdict()
     check = _check_of(case, declared)
     document = workspace.document(declared.declarations.text, time.monotonic() + seconds)
-    return verdict_on(check.findings(document), check.locate, CHECKED[case.language].workaround)
+    typed = case.program.typed
+    start = -1 if typed is None else typed.start
+    findings = [each for each in check.findings(document) if each.offset >= start]
+    return verdict_on(findings, check.locate, CHECKED[case.language].workaround)
 
 
 def _check_of(case: Case, tools: ToolSet) -> Check:

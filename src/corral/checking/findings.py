@@ -13,6 +13,7 @@ from corral.rendering.suggestions import NearNames
 Kind = Literal["argument", "member", "stream", "type", "unawaited", "unbound", "tool"]
 """Only `member` findings are about results, and so depend on correct declarations of them."""
 
+NOT_BOUND = "No program of this session has bound it: define it here."
 NOTHING_SHARED = "Programs share no state: define it here, or return it and paste it into the next program."
 """Hint for an unbound name without similar names: an earlier program may have defined it."""
 

@@ -67,6 +67,7 @@ class ContainedProcess:
         """Reason why the process was not created."""
         self._closed = False
         self._cpu_seconds: float | None = None
+        self._cpu_again = False
         self._killed = False
         self._waiting: anyio.Event | None = None
         self._tail = b""
@@ -226,18 +227,30 @@ class ContainedProcess:
             await anyio.wait_writable(self.input)
             written += self.write_now(rest[written:])
 
-    def limit_cpu(self, seconds: float) -> None:
+    def limit_cpu(self, seconds: float, *, again: bool = False) -> None:
         """Has the kernel end it after another `seconds` of processor time, rounded up, if the host is permitted to.
+
+        With `again`, later calls can raise the limit; so could the process itself.
 
         Root without CAP_SYS_RESOURCE is not, as its guests are another user's. This backs up the caller's watch on
         `cpu_time`, for when the host is too busy. Before the process exists, the limit is deferred until it does.
         """
-        self._cpu_seconds = seconds
+        self._cpu_seconds, self._cpu_again = seconds, again
         if self.pid == 0:
             return
         cpu = int(self.cpu_time() + seconds) + 1
         with contextlib.suppress(OSError):
-            resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, cpu + 1))
+            hard = resource.prlimit(self.pid, resource.RLIMIT_CPU)[1] if again else cpu + 1
+            resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, hard))
+
+    def suspend(self) -> None:
+        """Stops all its threads until `resume`; does nothing for a guest in a wrapper, which would not pass it on."""
+        if self._end_by == signal.SIGKILL and not self._wrapped:
+            self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._end_by == signal.SIGKILL and not self._wrapped:
+            self._signal(signal.SIGCONT)
 
     def limit_data(self, bytes_: int) -> bool:
         """Limits its memory (RLIMIT_DATA). False if it has ended or the host lacks permission, as in `limit_cpu`."""
@@ -319,10 +332,13 @@ class ContainedProcess:
     def kill(self) -> None:
         """Kills it now, or as soon as it exists. Idempotent."""
         self._killed = True
+        self._signal(self._end_by)
+
+    def _signal(self, number: int) -> None:
         self._hear()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._process, self._end_by)
+                signal.pidfd_send_signal(self._process, number)
 
     def ask(self, message: bytes, descriptors: list[int]) -> None:
         """Sends a message to a guest whose connection is of SOCK_SEQPACKET.
@@ -396,7 +412,7 @@ class ContainedProcess:
                     continue
                 self._process = descriptors[0]
                 if self._cpu_seconds is not None:
-                    self.limit_cpu(self._cpu_seconds)
+                    self.limit_cpu(self._cpu_seconds, again=self._cpu_again)
                 if self._killed:
                     self.kill()
             elif "error" in message:

@@ -146,6 +146,8 @@ class Surroundings:
     """Maximum duration of a program."""
     checked: bool = False
     """True if programs are checked against the declarations before they run."""
+    variables: bool = False
+    """True if programs see the variables of earlier ones."""
 
     @classmethod
     def of(cls, several: Sequence[Surroundings]) -> Surroundings:
@@ -161,6 +163,7 @@ class Surroundings:
             calls=min((each.calls for each in several if each.calls is not None), default=None),
             seconds=min((each.seconds for each in several if each.seconds is not None), default=None),
             checked=all(each.checked for each in several),
+            variables=bool(several) and all(each.variables for each in several),
         )
 
     def rules(self, language: Language) -> str:
@@ -189,6 +192,8 @@ class Surroundings:
             if home is not None:
                 places[home] = f"{self.mounts[home][0]} (the working directory)"
             lines.append(f"Files stay from one program to the next: {', '.join(places)}.{self._file_names()}")
+        if self.variables:
+            lines.append("Top-level variables, functions, classes and imports stay from one program to the next.")
         return "".join(f"{line}\n" for line in [*lines, *self._skill_lines()])
 
     def _importable(self, language: Language) -> str | None:

@@ -1,5 +1,6 @@
 """Turns a model's source into a runnable Program."""
 
+from corral.programs.cells import EarlierCell, earlier_cell, joined
 from corral.programs.python.prepare import TypedPython, prepare_python, typed_python
 from corral.programs.reading import read_program, read_types
 from corral.programs.syntax.parsing import TooLongToParse, parsing_within
@@ -7,9 +8,12 @@ from corral.programs.typescript.prepare import TypedProgram, prepare_typescript,
 from corral.programs.typescript.strip import strip_types
 
 __all__ = [
+    "EarlierCell",
     "TooLongToParse",
     "TypedProgram",
     "TypedPython",
+    "earlier_cell",
+    "joined",
     "parsing_within",
     "prepare_python",
     "prepare_typescript",

@@ -18,7 +18,10 @@ from corral.programs.typescript.prepare import TypedProgram, prepare_typescript,
 from corral.texts import TypedText
 from corral.types import Diagnostic, Language, Program
 
-_PREPARE: Mapping[Language, Callable[[str], Program]] = {"typescript": prepare_typescript, "python": prepare_python}
+_PREPARE: Mapping[Language, Callable[[str, frozenset[str] | None], Program]] = {
+    "typescript": prepare_typescript,
+    "python": prepare_python,
+}
 _TYPED: Mapping[Language, Callable[[TypedText], TypedProgram | TypedPython]] = {
     "typescript": typed_typescript,
     "python": typed_python,
@@ -36,24 +39,30 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _ENTITY = re.compile(r"&(?:[lg]t|amp|quot|apos|#0*39|#x0*27);")
 
 
-def read_program(source: str, language: Language) -> Program:
+def read_program(source: str, language: Language, bound: frozenset[str] | None = None) -> Program:
     """Returns the program in a model's answer, prepared to run. Also runs in workers.
+
+    `bound`: it is a notebook's cell, and these are the variables of earlier ones.
 
     Raises:
         ProgramRejected: it cannot be a program, or takes too long to parse.
     """
-    return _recently(source, language) if len(source) <= _REMEMBERED_CHARS else _prepared(source, language)
+    read = _recently if len(source) <= _REMEMBERED_CHARS else _prepared
+    return read(source, language, bound)
 
 
 @lru_cache(maxsize=8)
-def _recently(source: str, language: Language) -> Program:
+def _recently(source: str, language: Language, bound: frozenset[str] | None) -> Program:
     """Prepares a program and caches it, for a run soon after `Corral.check`."""
-    return _prepared(source, language)
+    return _prepared(source, language, bound)
 
 
-def _prepared(source: str, language: Language) -> Program:
+def _prepared(source: str, language: Language, bound: frozenset[str] | None) -> Program:
     """Prepares a program; decodes it first if only the decoded text is a program."""
-    prepare = _PREPARE[language]
+
+    def prepare(source: str) -> Program:
+        return _PREPARE[language](source, bound)
+
     inner = _program_in_json(source)
     if inner is not None:
         return _decoded(prepare(inner), "a JSON text")

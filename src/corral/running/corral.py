@@ -52,13 +52,14 @@ from corral.running.execution import why_not_durable
 from corral.running.executions import Executions, earlier_calls, found_again
 from corral.running.for_models import ForModels
 from corral.running.journal import Recording
+from corral.running.notebooks import Notebooks
 from corral.running.options import LiveOptions, RunOptions, request_of
 from corral.running.remote import Remote
 from corral.running.session import Session
 from corral.running.sync import SyncCorral
 from corral.running.tool_views import ToolViews
 from corral.sandboxes.selection import Providers, Sandboxes
-from corral.sessions import KeptSessions, KeptWorkspace, Mount, OpenSession, SessionFiles, Sessions, open_session
+from corral.sessions import Keep, KeptSessions, KeptWorkspace, Mount, OpenSession, SessionFiles, Sessions, open_session
 from corral.sessions.shell import Shell, ShellLimits
 from corral.sessions.skills import Skill, SkillSet
 from corral.tools.tool_sources import Tools, registry_and_sources
@@ -228,7 +229,8 @@ class Corral(Lifecycle):
         self._sessions: set[OpenSession] = set()
         self._kept_sessions: KeptSessions | None = None
         if sessions is not None:
-            self._kept_sessions = KeptSessions(sessions, partial(self._open_session, tuple(sessions.files)))
+            self._kept_sessions = KeptSessions(sessions, partial(self._open_session, sessions))
+            runtime.notebooks = Notebooks(sessions.idle_seconds, sessions.max_open)
         self._commands = LauncherClient()
         self._draining = False
         self.first_language: Language | None = None
@@ -476,6 +478,7 @@ class Corral(Lifecycle):
         packages: AnyPackages | Iterable[AnyPackages] = (),
         network: ServiceSource | None = None,
         shell: ShellLimits | bool = False,
+        keep: Keep = "files",
     ) -> AsyncGenerator[Session]:
         """Opens directories shared by the programs of one user, and yields their handle; they end with the block.
 
@@ -484,6 +487,9 @@ class Corral(Lifecycle):
 
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
         /tmp it is a scratch directory. Commands reach `network` through a proxy; see docs/shells.md.
+
+        With `keep="variables"` its programs also see each other's variables, as cells of a notebook do: those of a
+        language run one after another in one process. See docs/notebooks.md.
 
         `languages` are its programs' languages, for which guests are ready when the block begins. None: all languages
         whose sandbox runs here and has files, each from its first program on.
@@ -503,7 +509,7 @@ class Corral(Lifecycle):
 
         async def open_(host: SpaceHost | None = None) -> OpenSession:
             commands = None if host is None else (host, SandboxConfig())
-            return await open_session(caller, mounts, hosts, skill_set, commands=commands)
+            return await open_session(caller, mounts, hosts, skill_set, commands=commands, keep=keep)
 
         if shells is not None:
             opened, space_shell = await shells.open(
@@ -567,8 +573,9 @@ class Corral(Lifecycle):
             return None
         return KeptWorkspace(self._kept_sessions, context)
 
-    async def _open_session(self, files: Sequence[Mount], context: ExecutionContext) -> OpenSession:
-        return await open_session(context, files, await self._space_hosts(context, None), self._runtime.skills)
+    async def _open_session(self, settings: Sessions, context: ExecutionContext) -> OpenSession:
+        hosts = await self._space_hosts(context, None)
+        return await open_session(context, tuple(settings.files), hosts, self._runtime.skills, keep=settings.keep)
 
     async def _space_hosts(
         self,
@@ -762,8 +769,8 @@ class Corral(Lifecycle):
             self._views,
             self.execute,
             expect_sources=self._require_declarable,
-            kept_mounts=self._kept_mounts,
             has_ledger=self._records is not None,
+            kept=None if self._kept_sessions is None else self._kept_sessions.settings,
         )
 
     @property
@@ -789,9 +796,6 @@ class Corral(Lifecycle):
     def sync(self) -> SyncCorral:
         """The same for callers without an event loop; `with Corral(...).sync as corral` opens and closes it."""
         return SyncCorral(self, self._in_a_loop, self._in_the_loop)
-
-    def _kept_mounts(self) -> tuple[tuple[str, bool], ...]:
-        return () if self._kept_sessions is None else self._kept_sessions.mounts
 
     def _require_declarable(self) -> None:
         if self._sources.unknown:

@@ -68,10 +68,11 @@ from corral.packages import NpmPackages, PythonPackages
 from corral.programs.loops import loops_over_calls
 from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities, calls_text
 from corral.running.journal import Journal, Recording
+from corral.running.notebooks import Notebook
 from corral.running.request import Check, ExecutionRequest
 from corral.running.runtime import Runtime, prepare_request
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
-from corral.sessions import ProgramFiles
+from corral.sessions import Keep, OpenSession, ProgramFiles
 from corral.tools import ToolRegistry
 from corral.types import (
     Approve,
@@ -116,6 +117,17 @@ class Room(Protocol):
 
 class Workspace(Protocol):
     """Interface of a session for an execution."""
+
+    @property
+    def keep(self) -> Keep: ...
+
+    def hold(self) -> AbstractAsyncContextManager[OpenSession]:
+        """Keeps the session open for the duration of the block.
+
+        Raises:
+            CorralError: it cannot be opened.
+        """
+        ...
 
     def enter(self, over: Callable[[str], None], /) -> AbstractAsyncContextManager[Room]:
         """Keeps the directories for the duration of the block, and calls `over` if they exceed their quota.
@@ -297,6 +309,7 @@ logger = get_logger("corral.running")
 
 _MANY_ENTRIES = 10_000
 """Console entries that are hidden from the garbage collector at a time."""
+_KEEPS = "those of sandbox='auto' on Linux can; leave out keep='variables'"
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
 
@@ -372,6 +385,7 @@ class Execution:
         if recording is not None:
             self._expect_durable(capabilities)
         self._journal: Journal | None = None
+        self._notebook: Notebook | None = None
         self._scope = anyio.CancelScope()
         self._is_final = True
         """False once the host has cancelled it: a durable execution can then be resumed."""
@@ -451,7 +465,8 @@ class Execution:
         self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope, owner_active(self._request.context.owner):
-                return await self._conclude(*await self._prepare_and_run())
+                is_cell = self.workspace is not None and self.workspace.keep == "variables"
+                return await self._conclude(*await (self._run_cell() if is_cell else self._prepare_and_run()))
             return await self._conclude(None, None)
         except BaseException as error:
             if not self._concluded:  # a failure, or the task was cancelled: recorded like any other end
@@ -463,19 +478,35 @@ class Execution:
             self._recorder.close()
             self.ended.set()
 
+    async def _run_cell(self) -> tuple[Program | None, Exit]:
+        """Runs the program in the process of its session's notebook, after those before it."""
+        assert self.workspace is not None
+        notebooks = self._runtime.notebooks
+        async with self.workspace.hold() as session:
+            notebook = self._notebook = notebooks.of(session, self._request.language)
+            async with notebook.turn:
+                if (reason := notebook.end_reason(self._grant.scopes)) is not None:
+                    await notebooks.end(notebook, reason)
+                lost = notebook.lost()
+                program, exit = await self._prepare_and_run()
+                return program, notebook.with_remarks(exit, lost)
+
     async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
         request = self._request
         head = None if self._recording is None else self._recording.head
         if head is not None and "code" in head:
             return (program := await self._recorded_program(head)), await self._run_in_sandbox(program)
+        bound = None if self._notebook is None else self._notebook.names
         try:
-            program = await prepare_request(request, self._compiler, self._limits, self._tools)
+            program = await prepare_request(request, self._compiler, self._limits, self._tools, bound)
         except ProgramRejected as error:
             return None, rejected(error)
         if (refusal := self._admit(program)) is not None:
             return program, refusal
         if self._gate is None or self._gate.is_decided:
             return program, await self._run_in_sandbox(program)
+        if self._notebook is not None:
+            return program, await self._run_once_checked(program, self._gate)
         return program, await self._run_while_checked(program, self._gate)
 
     async def _recorded_program(self, head: Mapping[str, Any]) -> Program:
@@ -502,7 +533,7 @@ class Execution:
             return None
         request = self._request
         case = Case(
-            program,
+            program if self._notebook is None else self._notebook.checked(program),
             self._tools,
             env=request.env is not None,
             must=self._check == "required",
@@ -549,9 +580,25 @@ class Execution:
         if failure is not None:
             raise failure
         if exit is None or not gate.is_open:
-            reason = gate.verdict.unchecked if gate.verdict else "the program ended first"
-            raise StartFailed(f"the program could not be checked, but check='required': {reason}; {_CHECK_HELP}")
+            raise self._unchecked(gate)
         return exit
+
+    async def _run_once_checked(self, program: Program, gate: Gate) -> Exit:
+        """Checks a cell before it runs: one that is rejected must not have changed any variable."""
+        try:
+            await gate.decide()
+        finally:
+            gate.close()
+        self._emit_checked(gate)
+        if gate.rejection is not None:
+            return rejected(gate.rejection)
+        if not gate.is_open:
+            raise self._unchecked(gate)
+        return await self._run_in_sandbox(program)
+
+    def _unchecked(self, gate: Gate) -> StartFailed:
+        reason = gate.verdict.unchecked if gate.verdict else "the program ended first"
+        return StartFailed(f"the program could not be checked, but check='required': {reason}; {_CHECK_HELP}")
 
     def _emit_checked(self, gate: Gate) -> None:
         if (verdict := gate.verdict) is None:  # the program ended first
@@ -584,8 +631,13 @@ class Execution:
                 if self.workspace is not None:
                     self._room = await stack.enter_async_context(self.workspace.enter(end))
                     stack.push_async_callback(_shielded, partial(self._look, self._room, over.append))
-                sandbox = await self._start()
-                stack.push_async_callback(_shielded, sandbox.aclose)
+                if self._notebook is None:
+                    sandbox = await self._start()
+                    stack.push_async_callback(_shielded, sandbox.aclose)
+                else:
+                    process = runtime.notebooks.process(self._notebook, self._start)
+                    sandbox = await stack.enter_async_context(process)
+                    program = replace(program, cell=self._notebook.begin(self._grant.scopes))
                 self._containment = sandbox.containment
                 services: dict[str, Service] = {}
                 for source in self._service_sources:
@@ -615,6 +667,8 @@ class Execution:
                             exit = await sandbox.execute(job, endpoint)
                         else:
                             exit = await self._run_durably(sandbox, job, endpoint, self._journal)
+                if self._notebook is not None and sandbox.is_usable:
+                    self._notebook.add(program, exit)
         if over:
             return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
         return prefer_early_outcome(exit, self._early_outcome)
@@ -694,6 +748,9 @@ class Execution:
             with anyio.move_on_after(seconds):
                 await runtime.warm_up(request.language)
                 sandbox = await self._provider.start(config)
+                if self._notebook is not None and not self._provider.capabilities.cells:
+                    await sandbox.aclose()
+                    raise ConfigError(f"sandbox {name!r} cannot keep variables; {_KEEPS}")
                 if self._recording is not None and not self._provider.capabilities.durable:  # chosen at the first start
                     await sandbox.aclose()
                     self._expect_durable(self._provider.capabilities)

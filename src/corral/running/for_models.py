@@ -17,6 +17,7 @@ from corral.running.runtime import Runtime
 from corral.running.session import Session
 from corral.running.tool_views import ToolViews
 from corral.sandboxes import SandboxProvider
+from corral.sessions import Sessions
 from corral.tools import Tool, ToolRegistry
 from corral.tools.tool_sources import Tools
 from corral.types import Audience, ExecutionContext, Language
@@ -42,15 +43,15 @@ class ForModels:
         execute: Execute,
         *,
         expect_sources: Callable[[], None],
-        kept_mounts: Callable[[], tuple[tuple[str, bool], ...]],
         has_ledger: bool,
+        kept: Sessions | None,
     ) -> None:
         self._runtime = runtime
         self._views = views
         self._execute = execute
         self._expect_sources = expect_sources
-        self._kept_mounts = kept_mounts
         self._has_ledger = has_ledger
+        self._kept = kept
 
     @checked
     def visible_tools(
@@ -179,8 +180,9 @@ class ForModels:
         provider = self._provider(language)
         limits = self._runtime.limits
         skills = self._runtime.skills.skills if session is None else session.skills.skills
+        kept = self._kept if session is None else session.opened
         return Surroundings(
-            mounts=self._kept_mounts() if session is None else session.opened.space.mounts,
+            mounts=() if kept is None else kept.mounts,
             files=() if session is None else session.files.some_names(),
             packages=(*(provider.packages if provider else ()), *(() if offered is None else offered.allowed)),
             python=_PYTHON if provider is not None and provider.name in _OWN_PYTHON else "",
@@ -190,6 +192,7 @@ class ForModels:
             calls=limits.calls,
             seconds=limits.wall_seconds,
             checked=self._runtime.check != "off",
+            variables=kept is not None and kept.keep == "variables",
         )
 
     def _provider(self, language: Language) -> SandboxProvider | None:

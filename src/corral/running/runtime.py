@@ -28,6 +28,7 @@ from corral.programs.compiled import Compiled, Compiler, compiled_code, with_sou
 from corral.programs.mends.names import ToolNames
 from corral.programs.mends.reading import read_meant
 from corral.programs.syntax.parsing import INLINE_CHARS, INLINE_NODES, INLINE_SECONDS
+from corral.running.notebooks import Notebooks
 from corral.running.request import CheckMode, ExecutionRequest, check_mode
 from corral.sandboxes import SandboxProvider
 from corral.sandboxes.selection import Providers
@@ -92,6 +93,7 @@ class Runtime:
     values: ValueRoom = field(default_factory=ValueRoom)
     failed: dict[tuple[Owner, str], str] = field(default_factory=dict[tuple[Owner, str], str])
     """Last programs of models that failed, by user and session."""
+    notebooks: Notebooks = field(default_factory=Notebooks)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""
     keeps_warm: bool = False
@@ -194,6 +196,7 @@ class Runtime:
             self.providers = providers
             self.protocols = self.protocols.copy()
         self.checker = Checker(packages=self.checker.packages)
+        self.notebooks = self.notebooks.empty()
         self._warm, self._warming = set(), anyio.Lock()
 
 
@@ -219,16 +222,22 @@ def _config(
 
 
 async def prepare_request(
-    request: ExecutionRequest, compiler: Compiler | None, limits: Limits, tools: ToolRegistry
+    request: ExecutionRequest,
+    compiler: Compiler | None,
+    limits: Limits,
+    tools: ToolRegistry,
+    bound: frozenset[str] | None = None,
 ) -> Program:
     """Finds, compiles and prepares the program in a request. `tools` are the tools that it can call.
+
+    `bound`: as for `prepare`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
     """
     source = request.source
     if compiler is None:
-        return await prepare(source, request.language, limits, request.context, tools)
+        return await prepare(source, request.language, limits, request.context, tools, bound)
     _expect_size(source, limits)
     source_map: SourceMap | None = None
     try:
@@ -236,7 +245,7 @@ async def prepare_request(
             name = request.compiler or ""
             compiled = await compiled_code(source, name, compiler)
             source_map = await _source_map(compiled, name, request.context)
-        program = await prepare(compiled.code, request.language, limits, request.context)
+        program = await prepare(compiled.code, request.language, limits, request.context, bound=bound)
     except TimeoutError:
         raise ProgramRejected("compiling the program took longer than its time limit; write a smaller one") from None
     except ProgramRejected as error:
@@ -280,8 +289,11 @@ async def prepare(
     limits: Limits,
     context: ExecutionContext | None = None,
     tools: ToolRegistry | None = None,
+    bound: frozenset[str] | None = None,
 ) -> Program:
     """Finds and prepares the program in a model's answer, and corrects unmistakable errors in its use of `tools`.
+
+    `bound`: it is a notebook's cell, and these are the variables of earlier ones.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
@@ -289,11 +301,11 @@ async def prepare(
     _expect_size(source, limits)
     if len(source) < INLINE_CHARS:
         with contextlib.suppress(TooLongToParse), parsing_within(INLINE_SECONDS, INLINE_NODES):
-            return read_meant(source, language, (_NO_TOOLS if tools is None else tools).computed(_tool_names))
+            return read_meant(source, language, (_NO_TOOLS if tools is None else tools).computed(_tool_names), bound)
     owner = None if context is None else context.owner
     with anyio.move_on_after(limits.wall_seconds):
         try:
-            return await run_in_worker(read_program, source, language, seconds=_READ_SECONDS, owner=owner)
+            return await run_in_worker(read_program, source, language, bound, seconds=_READ_SECONDS, owner=owner)
         except WorkerError as error:
             raise ProgramRejected(f"the program could not be prepared: {error}; write a smaller one") from error
     raise ProgramRejected("preparing the program took longer than its time limit; write a smaller one")

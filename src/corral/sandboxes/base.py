@@ -169,6 +169,11 @@ class Sandbox(ABC):
     containment: ContainmentKind
     """Actual containment, as results report it."""
 
+    @property
+    def is_usable(self) -> bool:
+        """True after `execute` if it can run the next cell of a notebook."""
+        return False
+
     @abstractmethod
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         """Runs a program to its end. The `Exit` reports whatever the guest does; none of it raises."""

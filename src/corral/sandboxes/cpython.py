@@ -70,7 +70,7 @@ class CPythonSandbox(ForkProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        return replace(super().capabilities, modules=True, durable=True)
+        return replace(super().capabilities, modules=True, durable=True, cells=True)
 
     @override
     def engine_version(self, config: SandboxConfig) -> str:

@@ -2,7 +2,7 @@
 
 from corral.sessions.files import ProgramFiles, SessionFiles
 from corral.sessions.kept import KeptSessions, KeptWorkspace, Sessions
-from corral.sessions.mounts import Directory, DirectoryStore, Mount, Scratch, Store, StoredFile, StoreKey
+from corral.sessions.mounts import Directory, DirectoryStore, Keep, Mount, Scratch, Store, StoredFile, StoreKey
 from corral.sessions.session import OpenSession, open_session
 from corral.sessions.tree import Entry, Usage
 
@@ -10,6 +10,7 @@ __all__ = [
     "Directory",
     "DirectoryStore",
     "Entry",
+    "Keep",
     "KeptSessions",
     "KeptWorkspace",
     "Mount",

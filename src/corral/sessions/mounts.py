@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import anyio.to_thread
 from typing_extensions import override
@@ -23,6 +23,8 @@ from corral.errors import ConfigError
 from corral.sessions.tree import FileTree
 
 _MAX_FILES = 100_000
+Keep: TypeAlias = Literal["files", "variables"]
+"""Things that the programs of a session share: only its files, or also their variables, as cells of a notebook."""
 StoredFile: TypeAlias = tuple[str, Iterable[bytes]]
 """A file's path, and its content piece by piece. Iterating it blocks."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -21,7 +21,7 @@ from corral.jail.spaces import OpenSpace, Place, SpaceHost, open_space
 from corral.logs import get_logger
 from corral.results import FileChanges
 from corral.sessions.files import ProgramFiles, SessionFiles, Snapshot, Tree, as_text, changes
-from corral.sessions.mounts import Directory, Mount, Scratch, Store, StoredFile, StoreKey, check_mounts
+from corral.sessions.mounts import Directory, Keep, Mount, Scratch, Store, StoredFile, StoreKey, check_mounts
 from corral.sessions.quota import Quota, QuotaWatch, watch_quotas
 from corral.sessions.skills import PLACE, SkillSet
 from corral.sessions.tree import FileTree, Usage
@@ -46,8 +46,12 @@ class OpenSession:
         languages: Iterable[Language],
         stores: Mapping[str, Store],
         read: Sequence[Tree] = (),
+        keep: Keep = "files",
     ) -> None:
         self.context = context
+        self.keep: Keep = keep
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
+        """Called before its directories are freed."""
         self.languages = frozenset(languages)
         self.files = SessionFiles(trees, context.owner)
         self.program_files = ProgramFiles((*trees, *read), space.space.home, space.space.file_bytes)
@@ -76,8 +80,17 @@ class OpenSession:
         return self._space.space
 
     @property
+    def mounts(self) -> tuple[tuple[str, bool], ...]:
+        return self.space.mounts
+
+    @property
     def exact_quota(self) -> bool:
         return self._space.exact
+
+    @asynccontextmanager
+    async def hold(self) -> AsyncGenerator[Self]:
+        """Yields the session, which is open anyway."""
+        yield self
 
     @asynccontextmanager
     async def enter(self, over: Callable[[str], None]) -> AsyncGenerator[Self]:
@@ -197,6 +210,8 @@ class OpenSession:
             return
         self.closed = True
         with anyio.CancelScope(shield=True):
+            for close in self.on_close:
+                await close()
             if self._stores:
                 try:
                     await self.look()
@@ -217,6 +232,7 @@ async def open_session(
     skills: SkillSet,
     *,
     commands: tuple[SpaceHost, SandboxConfig] | None = None,
+    keep: Keep = "files",
 ) -> OpenSession:
     """Makes the directories of a session. With a host of `commands`, files in its own directories can be executed.
 
@@ -257,7 +273,7 @@ async def open_session(
         Tree(PLACE, FileTree(root), host_writes=False, program_writes=False, own=False)
         for root in opened.roots[len(mounts) :]
     ]
-    session = OpenSession(context, opened, trees, hosts, stores, read)
+    session = OpenSession(context, opened, trees, hosts, stores, read, keep)
     try:
         await session.load()
     except BaseException:

@@ -14,7 +14,7 @@ from tree_sitter import Node
 from corral.checking.base import Check, DeclarationsUnread
 from corral.checking.conditions import Condition, condition_on, never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
-from corral.checking.findings import NOTHING_SHARED, Finding, near
+from corral.checking.findings import Finding, near
 from corral.checking.hints.python import cannot_be_added, has_no_keys, method_hint, operation_hint, text_hint
 from corral.checking.inputs import Written, spells
 from corral.checking.languages import ANY
@@ -125,7 +125,7 @@ class PythonCheck(Check):
     """Checks a Python program with ty."""
 
     def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
-        super().__init__(typed.root, tools)
+        super().__init__(typed.root, tools, is_cell=typed.start >= 0)
         self._writes = Writes(typed.root, typed.names, typed.edits.text)
         self._typed = typed
         self._owners: dict[Finding, tuple[Node, str]] = {}
@@ -142,7 +142,8 @@ class PythonCheck(Check):
     @cached_property
     def _header(self) -> bytes:
         """The line that imports a program's globals, including the types that it uses as values."""
-        return ", ".join([_IMPORT, *self._used_types]).encode() + b"\n"
+        unknown = "".join(f"; {name} = {ANY}(0)" for name in self._typed.unknown)
+        return ", ".join([_IMPORT, *self._used_types]).encode() + unknown.encode() + b"\n"
 
     def _edits(self) -> Edits:
         edits = self._typed.edits.copy()
@@ -371,7 +372,7 @@ class PythonCheck(Check):
         use = text_of(name), tuple(path_from(name)), is_called
         if use not in self._replacements:
             if len(self._replacements) == _MAX_REPLACEMENTS:
-                return NOTHING_SHARED
+                return self.unbound_hint
             self._replacements[use] = self._find_replacement(*use)
         return self._replacements[use]
 
@@ -381,7 +382,7 @@ class PythonCheck(Check):
             return hint
         if len(path) > 1 and word in sys.stdlib_module_names:
             return f"Write `import {word}` first."
-        return near(word, self._bound) or NOTHING_SHARED
+        return near(word, self._bound) or self.unbound_hint
 
     @cached_property
     def _bound(self) -> list[str]:

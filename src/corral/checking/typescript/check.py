@@ -17,7 +17,7 @@ from corral.checking.base import Check
 from corral.checking.conditions import condition_on, never_there
 from corral.checking.declared_tools import DeclaredTool, ToolSet
 from corral.checking.declared_types import Reach, is_dictionary
-from corral.checking.findings import NOTHING_SHARED, Finding, near
+from corral.checking.findings import Finding, near
 from corral.checking.hints.typescript import NO_LIBRARIES, SENDS_REQUESTS, conversion_hint, without_markup
 from corral.checking.inputs import Written, spells
 from corral.checking.servers.specs import GLOBALS
@@ -150,7 +150,7 @@ class TypeScriptCheck(Check):
     def __init__(
         self, typed: TypedProgram, tools: ToolSet, *, env: bool, modules: bool = False, network: bool = False
     ) -> None:
-        super().__init__(typed.root, tools)
+        super().__init__(typed.root, tools, is_cell=typed.start >= 0)
         self._typed = typed
         self._env = env
         self._modules = modules
@@ -298,7 +298,7 @@ class TypeScriptCheck(Check):
         if hint is None and "Did you" in warning.message:
             return warning.rejected("unbound")
         if hint is None:
-            hint = self._undeclared.get(name, NOTHING_SHARED)
+            hint = self._undeclared.get(name, self.unbound_hint)
         return warning.rejected("unbound", message=warning.message.partition(" Did you mean")[0], hint=hint)
 
     def _member(self, warning: Finding, node: Node) -> Finding | _AssumeAny:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from types import CodeType
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
@@ -17,6 +18,9 @@ from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, enco
 
 PROGRAM = "corral:program.py"
 """Name of the program's code, which identifies its frames."""
+CELL = "corral:cell_"
+"""Beginning of the name of a notebook's cell."""
+OWN = PROGRAM, CELL
 _MAX_PATH = 200
 """Maximum length of a tool's path as JSON, which a CALL has to hold."""
 _MAX_SHOWN = 50
@@ -331,6 +335,34 @@ class Calls:
         self._closed = False
         self._turn = threading.Lock()
         """Held while a call is sent or ends: threads of the program can call tools too."""
+        self._cell: ContextVar[int | None] = ContextVar("cell", default=None)
+        """The cell that has started a task; None in threads."""
+        self._number = 0
+        self._old_threads = False
+
+    def begin(self, limits: CallLimits, cell: int, *, old_threads: bool) -> None:
+        """Begins the calls of a program. `old_threads`: threads of earlier cells may still run."""
+        self.limits = limits
+        self._number, self._old_threads = cell, old_threads
+        self._cell.set(cell)
+        self._made = self._sequence = 0
+        self.unstarted.clear()
+        self.replaced, self.late, self._closed = False, None, False
+
+    def end(self) -> None:
+        """Ends the calls of a cell. Nothing can wait for them in a later one."""
+        self.close()
+        for pending in [*self.sent.values()]:
+            pending.future.cancel()
+            if pending.stream is not None:
+                pending.stream.end(call_failure("cancelled", "ExecutionCancelled", "the cell that read it has ended"))
+        self.sent.clear()
+
+    @property
+    def _is_left_behind(self) -> bool:
+        """True for a caller that an earlier cell has started."""
+        cell = self._cell.get()
+        return self._old_threads if cell is None else cell != self._number
 
     def close(self) -> None:
         """Stops sending calls: the program has ended, and only calls already sent are waited for."""
@@ -360,7 +392,7 @@ class Calls:
         return self._submit(name, name, json.dumps(name), input, site or _site(), loop)
 
     def _submit(self, shown: str, tool: str, path: str, input: object, site: Site, loop: Any) -> asyncio.Future[Any]:
-        if self._closed:
+        if self._closed or self._is_left_behind:
             message = f"{shown[: _MAX_SHOWN + 6]} was not called: the program had ended"
             raise call_failure("cancelled", "ExecutionCancelled", message)
         try:
@@ -522,9 +554,9 @@ def _site() -> Site:
     frame = called = sys._getframe(3)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if frame.f_code is _Unknown.__call__.__code__ and frame.f_back is not None:
         frame = frame.f_back
-    while called.f_code.co_filename != PROGRAM and called.f_back is not None:
+    while not called.f_code.co_filename.startswith(OWN) and called.f_back is not None:
         called = called.f_back
-    frame = called if called.f_code.co_filename == PROGRAM else frame
+    frame = called if called.f_code.co_filename.startswith(OWN) else frame
     return Site(frame.f_code, frame.f_lasti)
 
 

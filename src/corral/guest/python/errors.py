@@ -10,7 +10,7 @@ from collections import ChainMap
 from types import CodeType, TracebackType
 from typing import NamedTuple, cast
 
-from corral.guest.python.calls import PROGRAM, Site
+from corral.guest.python.calls import OWN, PROGRAM, Site
 from corral.guest.python.failures import CorralError
 from corral.guest.python.hints import MAX_SEGMENT, hint
 
@@ -60,9 +60,13 @@ Parts = tuple[str, str, str, str, str | None]
 
 
 class _Frame(NamedTuple):
+    file: str
     line: int
     column: int
     function: str
+
+    def __str__(self) -> str:
+        return f'  File "{self.file}", line {self.line}:{self.column}, in {self.function}'
 
 
 def error_parts(error: BaseException) -> Parts:
@@ -76,9 +80,9 @@ def error_parts(error: BaseException) -> Parts:
         while isinstance(first, BaseExceptionGroup):  # uses the position of a group's first error
             first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
             frames += _frames(first.__traceback__)
-        if isinstance(error, SyntaxError) and error.filename == PROGRAM and error.lineno is not None:
-            frames.append(_Frame(error.lineno, error.offset or 1, "<module>"))
-        stack = "\n".join(f'  File "{PROGRAM}", line {each.line}:{each.column}, in {each.function}' for each in frames)
+        if isinstance(error, SyntaxError) and error.lineno is not None and (error.filename or "").startswith(OWN):
+            frames.append(_Frame(error.filename or PROGRAM, error.lineno, error.offset or 1, "<module>"))
+        stack = "\n".join(map(str, frames))
         return _code(error), name, message, stack, None if cause is None else described(cause)
     except BaseException:  # its class is the program's, and can do anything
         return "program_failed", "Error", "the program raised an object that cannot be read", "", None
@@ -92,14 +96,14 @@ def syntax_error_parts(error: BaseException, code: str) -> Parts:
     line, offset = error.lineno or 1, error.offset or 1
     lines = code.splitlines()
     before = lines[line - 1][: offset - 1] if line <= len(lines) else ""
-    stack = f'  File "{PROGRAM}", line {line}:{_utf16(before) + 1}, in <module>'
+    stack = str(_Frame(getattr(error, "filename", None) or PROGRAM, line, _utf16(before) + 1, "<module>"))
     advice = _ASYNC_DEF if "outside" in error.msg and "async" in error.msg else _of_version(error, lines, line)
     return "program_rejected", type(error).__name__, f"{error.msg}{advice}", stack, None
 
 
-def missing_module(error: ModuleNotFoundError, line: int, column: int) -> Parts:
+def missing_module(error: ModuleNotFoundError, file: str, line: int, column: int) -> Parts:
     """Returns the parts for a missing module that is imported after statements that must not run in vain."""
-    stack = f'  File "{PROGRAM}", line {line}:{column}, in <module>'
+    stack = str(_Frame(file, line, column, "<module>"))
     return "program_rejected", type(error).__name__, _message(error), stack, None
 
 
@@ -133,16 +137,15 @@ def warning_text(
 ) -> str:
     """Formats a warning on one line, with its position if that is in the program."""
     del line
-    place = f'File "{PROGRAM}", line {lineno}: ' if filename == PROGRAM else ""
+    place = f'File "{filename}", line {lineno}: ' if filename.startswith(OWN) else ""
     return f"{place}{category.__name__}: {message}\n"
 
 
 def place_of(site: Site) -> str:
     """Formats the position of a call as a stack of one frame."""
-    if site.code.co_filename != PROGRAM:
+    if not site.code.co_filename.startswith(OWN):
         return ""
-    frame = _frame(site.code, site.instruction, site.code.co_firstlineno)
-    return f'  File "{PROGRAM}", line {frame.line}:{frame.column}, in {frame.function}'
+    return str(_frame(site.code, site.instruction, site.code.co_firstlineno))
 
 
 def _message(error: BaseException) -> str:
@@ -222,13 +225,14 @@ def _hint(error: BaseException) -> str:
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
     frame = traceback.tb_frame
-    if frame.f_code.co_filename != PROGRAM:
+    file = frame.f_code.co_filename
+    if not file.startswith(OWN):
         return ""
     for number, (first, last, start, end) in enumerate(frame.f_code.co_positions()):
         if number == traceback.tb_lasti // 2:
             if first is None or last is None or start is None or end is None or last - first > MAX_SEGMENT:
                 return ""
-            lines = [linecache.getline(PROGRAM, line).encode("utf-8", "replace") for line in range(first, last + 1)]
+            lines = [linecache.getline(file, line).encode("utf-8", "replace") for line in range(first, last + 1)]
             lines[-1] = lines[-1][:end]
             lines[0] = lines[0][start:]
             segment = b"".join(lines).decode("utf-8", "replace")
@@ -247,7 +251,7 @@ def _frames(traceback: TracebackType | None) -> list[_Frame]:
     frames: list[_Frame] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
-        if code.co_filename == PROGRAM:
+        if code.co_filename.startswith(OWN):
             frames.append(_frame(code, traceback.tb_lasti, traceback.tb_lineno))
             if len(frames) > _MAX_FRAMES:
                 del frames[_MAX_FRAMES // 2]
@@ -260,11 +264,11 @@ def _frame(code: CodeType, instruction: int, line: int) -> _Frame:
     for number, (first, _, start, _) in enumerate(code.co_positions()):
         if number == instruction // 2:
             line = first or line
-            before = linecache.getline(PROGRAM, line).encode("utf-8", "replace")[: start or 0]
+            before = linecache.getline(code.co_filename, line).encode("utf-8", "replace")[: start or 0]
             column = _utf16(before.decode("utf-8", "ignore"))
             break
     name = code.co_qualname.replace(f"{_WRAPPER}.<locals>.", "").replace(_WRAPPER, "<module>")
-    return _Frame(line, column + 1, name)
+    return _Frame(code.co_filename, line, column + 1, name)
 
 
 def _utf16(text: str) -> int:

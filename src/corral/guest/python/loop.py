@@ -16,7 +16,7 @@ from _thread import _count as count_threads  # pyright: ignore[reportPrivateUsag
 from asyncio import base_events
 from collections import deque
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
@@ -75,6 +75,7 @@ class GuestLoop(base_events.BaseEventLoop):
 
     source: Source
     _ready: Any
+    _scheduled: Any
     loops: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     raced: ClassVar[bool] = False
     """The program went on while some of the tasks that it waited for had not ended: they may have lost a race."""
@@ -173,13 +174,13 @@ class GuestLoop(base_events.BaseEventLoop):
 
     def begin_tasks(self) -> None:
         """Runs the tasks up to their first wait."""
-
-        async def turns() -> None:
-            for _ in range(_FIRST_TURNS):
-                await asyncio.sleep(0)
-
         if self.tasks:
-            self.run_until_complete(turns())
+            self.run_until_complete(self._turns())
+
+    @staticmethod
+    async def _turns() -> None:
+        for _ in range(_FIRST_TURNS):
+            await asyncio.sleep(0)
 
     @property
     def left(self) -> list[asyncio.Future[Any]]:
@@ -191,6 +192,26 @@ class GuestLoop(base_events.BaseEventLoop):
     async def first_of(futures: list[asyncio.Future[Any]]) -> None:
         """Waits until one of the futures is done."""
         await _wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+    def end_work(self) -> None:
+        """Cancels the tasks of a cell that has ended, and lets them clean up for a few turns."""
+        for task in self.tasks:
+            task.cancel()
+        with suppress(Finished, Deadlock):
+            self.run_until_complete(self._turns())
+
+    def forget(self) -> None:
+        """Drops tasks and timers that are left, which never run again."""
+        self._ready.clear()
+        self._scheduled.clear()
+        self._tasks.clear()
+        self.losers.clear()
+        self.gathered.clear()
+        GuestLoop.raced = False
+        executor: Any = vars(self).pop("_default_executor", None)
+        self._default_executor = None
+        if executor is not None:
+            executor.shutdown(wait=False, cancel_futures=True)
 
     def unseen_errors(self) -> list[BaseException]:
         """Returns errors of finished tasks that were never awaited."""

@@ -19,13 +19,15 @@ import tempfile
 import threading
 import types
 import warnings
+from _thread import _count as count_threads  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from operator import itemgetter
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple, Protocol, cast
 
-from corral.guest.python.calls import PROGRAM, CallLimits, Calls, Pending, PendingCall, Tools
+from corral.guest.python.calls import CELL, PROGRAM, CallLimits, Calls, Pending, PendingCall, Tools
 from corral.guest.python.console import Console, Stream, print_at_once, print_unraised
 from corral.guest.python.errors import (
     Parts,
@@ -100,12 +102,15 @@ class Pipes:
         self._unsent = bytearray()
         self._nonce = NO_NONCE
         self._turn = threading.RLock()  # a thread of the program can print
+        self._between_cells = False
 
     def read_start(self) -> dict[str, Any]:
         while True:
-            for _, payload, _, nonce in self._read():
-                self._nonce = nonce
-                return json.loads(payload)[0]
+            for kind, payload, _, nonce in self._read():
+                if kind == FrameKind.START:  # otherwise a reply that the cell before did not wait for
+                    self._nonce = nonce
+                    self._between_cells = False
+                    return json.loads(payload)[0]
 
     def read_replies(self) -> list[tuple[int, bytes, bool]]:
         """Returns the data of one read, which can be part of a reply."""
@@ -114,7 +119,15 @@ class Pipes:
     def append(self, kind: FrameKind, payload: bytes, *, tagged: bool = False) -> None:
         """Adds a frame for the next `flush`."""
         with self._turn:
-            self._unsent += encode_frame(kind, payload, self._nonce, tagged=tagged)
+            if not self._between_cells:
+                self._unsent += encode_frame(kind, payload, self._nonce, tagged=tagged)
+
+    def exit(self, payload: bytes, *, tagged: bool) -> None:
+        """Sends EXIT, and nothing more until the next START."""
+        with self._turn:
+            self.append(FrameKind.EXIT, payload, tagged=tagged)
+            self._between_cells = True
+            self.flush()
 
     def flush(self) -> None:
         if not self._unsent:
@@ -195,6 +208,10 @@ class Execution:
         self._begin_durably = begin_durably
         self._start: Mapping[str, Any] = {}
         self._limits: Mapping[str, Any] = {}
+        self._cell = 0
+        """Number of a notebook's cell; 0 if the process runs one program."""
+        self._file = PROGRAM
+        self._networked = False
         self._calls = Calls(self._send_call, self._tell, CallLimits(0, 0, 0))
         self._console = Console(self._send_log)
         self._streams = Stream(self._console, "log", "<stdout>"), Stream(self._console, "error", "<stderr>")
@@ -238,10 +255,36 @@ class Execution:
 
     # --- the run
 
-    def run(self, start: Mapping[str, Any]) -> None:
-        """Runs the program, from its first instruction to EXIT."""
-        self._start, limits = start, start["limits"]
+    def run(self, start: Mapping[str, Any]) -> bool:
+        """Runs the program, from its first instruction to EXIT. True if it is a cell, and another can follow."""
+        before, self._start, limits = self._start, start, start["limits"]
         self._limits = limits
+        self._cell = start.get("cell", 0)
+        self._file = f"{CELL}{self._cell}.py" if self._cell else PROGRAM
+        services = frozenset[str](start.get("services", ()))
+        call_limits = CallLimits(
+            limits["calls"], limits["calls_in_flight"], limits["tool_input_bytes"], False, services
+        )
+        self._calls.begin(call_limits, self._cell, old_threads=count_threads() > 0)
+        self._console.left, self._console.dropped = limits["log_bytes"], 0
+        if not before:
+            self._prepare(start)
+        elif self._reserve is None:
+            with suppress(OSError, MemoryError):
+                self._reserve = mmap.mmap(-1, _RESERVE_BYTES, mmap.MAP_PRIVATE)
+        if "$http" in services and not self._networked:
+            self._networked = True
+            install_network(self._calls, self.loop, durable=self._durable is not None)
+        for name in before.get("env") or ():
+            os.environ.pop(name, None)
+        self._run()
+        if not self._cell:
+            return False
+        vars(self._module)[_RESULT] = None
+        return True
+
+    def _prepare(self, start: Mapping[str, Any]) -> None:
+        """Prepares the process for its first program."""
         mounts: list[tuple[str, bool, str | None]] = start.get("mounts", [])
         session_mounts[:] = [(path, writable) for path, writable, _ in mounts]
         if places := [(path, real) for path, _, real in mounts if real is not None]:
@@ -250,19 +293,14 @@ class Execution:
         for path, _, real in mounts:
             if path == _SKILLS:
                 _offer_skills(real or path)
-        self._calls.limits = CallLimits(
-            limits["calls"],
-            limits["calls_in_flight"],
-            limits["tool_input_bytes"],
-            services=frozenset(start.get("services", ())),
-        )
-        self._console.left = limits["log_bytes"]
+        if os.environ:
+            os.environ.clear()
         if (durable := start.get("durable")) is not None:
             assert self._begin_durably is not None
             self._durable = self._begin_durably(durable, self._pipes, self._calls)
             self.receive = self._durable.receive
-        if "$http" in self._calls.limits.services:
-            install_network(self._calls, self.loop, durable=self._durable is not None)
+
+    def _run(self) -> None:
         loop = self.loop
         outcome = self._outcome(loop)
         if not outcome.lasts:
@@ -271,6 +309,9 @@ class Execution:
         if outcome.lasts and outcome.value is not None and not outcome.content.consumed:
             outcome = self._value(outcome.value)
         unawaited += [[0, call.tool, _DID_NOT_RUN, place_of(call.site), False] for call in self._calls.unstarted]
+        if self._cell:
+            self._calls.end()
+            loop.end_work()
         for stream in self._streams:
             stream.finish()
         for error in loop.unseen_errors():
@@ -279,12 +320,14 @@ class Execution:
             self._remark(_replaced("a tool call's input"))
         rest = _json([unawaited[:_MAX_UNAWAITED], self._console.dropped, self._remarks])
         payload = b'["%b",%b,%b%b]' % (outcome.kind.encode(), outcome.content.text, rest[1:-1], self._state())
-        self._pipes.append(FrameKind.EXIT, payload, tagged=outcome.content.tagged)
-        self._pipes.flush()
+        self._remarks.clear()
+        if self._cell:
+            loop.forget()
+        self._pipes.exit(payload, tagged=outcome.content.tagged)
 
     def _outcome(self, loop: GuestLoop) -> _Outcome:
         try:
-            code = compile(self._start["code"], PROGRAM, "exec", _FLAGS, dont_inherit=True)
+            code = compile(self._start["code"], self._file, "exec", _FLAGS, dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return _error(syntax_error_parts(error, self._start["code"]), "rejected")
         if (missing := self._missing_module()) is not None:
@@ -321,7 +364,7 @@ class Execution:
                 top = name.partition(".")[0]
                 if top not in sys.modules and importlib.util.find_spec(top) is None:
                     error = ModuleNotFoundError(f"No module named {top!r}", name=top)
-                    return missing_module(error, statement.lineno, statement.col_offset + 1)
+                    return missing_module(error, self._file, statement.lineno, statement.col_offset + 1)
         return None
 
     def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
@@ -347,12 +390,10 @@ class Execution:
         sys.modules["__main__"] = self._module
         sys.modules["tools"] = sys.modules["codemode"] = tools  # type: ignore[assignment]
         sys.stdout, sys.stderr = self._streams
-        if os.environ:
-            os.environ.clear()
         os.environ.update({**presets, **(self._start["env"] or {})})
         source: str = self._start["code"]
         shown = source.replace(_ASSIGNED, " " * len(_ASSIGNED))  # the model's text, in the same columns
-        linecache.cache[PROGRAM] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")], PROGRAM)
+        linecache.cache[self._file] = (len(shown), None, [f"{line}\n" for line in shown.split("\n")], self._file)
         return scope
 
     def _value(self, value: object) -> _Outcome:
@@ -449,8 +490,9 @@ class Execution:
 
 
 def run_program(pipes: Pipes, execution: Execution) -> None:
-    """Reads START and runs the program to its EXIT."""
-    execution.run(pipes.read_start())
+    """Reads START and runs the program to its EXIT; cells of a notebook one after another."""
+    while execution.run(pipes.read_start()):
+        pass
 
 
 def warm_up() -> None:

@@ -44,8 +44,10 @@ _INPUT = ("arguments", "parameters", "args", "input", "tool_input", "params", "k
 _BESIDE = frozenset({"id", "type", "call_id", "tool_call_id"})
 
 
-def read_meant(source: str, language: Language, names: ToolNames) -> Program:
+def read_meant(source: str, language: Language, names: ToolNames, bound: frozenset[str] | None = None) -> Program:
     """Returns the program in a model's answer, prepared to run, with all certain repairs.
+
+    `bound`: as for `read_program`.
 
     Raises:
         ProgramRejected: it cannot be a program, or takes too long to parse.
@@ -53,13 +55,13 @@ def read_meant(source: str, language: Language, names: ToolNames) -> Program:
     call = _called_tool(source, language, names)
     if call is None:
         try:
-            mended = _mended(read_program(source, language), names)
+            mended = _mended(read_program(source, language, bound), names, bound)
         except NotAwaited as error:
-            if error.program is None or (mended := _mended(error.program, names)) is error.program:
+            if error.program is None or (mended := _mended(error.program, names, bound)) is error.program:
                 raise
         return _with_hidden(mended, names)
     program, remark = call
-    mended = read_program(program, language)
+    mended = read_program(program, language, bound)
     return replace(mended, source=source, diagnostics=(remark, *mended.diagnostics))
 
 
@@ -120,7 +122,7 @@ def _call_in(value: object) -> tuple[str, dict[str, object]] | None:
     return (call[named[0]], cast("dict[str, object]", input)) if isinstance(input, dict) else None
 
 
-def _mended(program: Program, names: ToolNames) -> Program:
+def _mended(program: Program, names: ToolNames, bound: frozenset[str] | None) -> Program:
     """Returns the program with all certain repairs.
 
     Raises:
@@ -129,6 +131,8 @@ def _mended(program: Program, names: ToolNames) -> Program:
     typed = program.typed
     if typed is None or len(typed.text) > _MAX_CHARS or not _may_need_some(typed.text.decode(), program, names):
         return program
+    if bound and any(names.may_be_bare(each) for each in bound.intersection(_WORDS.findall(typed.text.decode()))):
+        return program  # an earlier cell can have defined it
     mender = _MENDERS[program.language]
     edits = Edits(typed.text, mender.LINE_END)
     mends = mender.mends_of(typed, names, edits)
@@ -137,7 +141,7 @@ def _mended(program: Program, names: ToolNames) -> Program:
     text, positions = edits.apply()
     back = (positions, *typed.positions)
     try:
-        mended = read_program(text.decode(), program.language)
+        mended = read_program(text.decode(), program.language, bound)
     except ProgramRejected as error:
         if error.line is None:
             raise

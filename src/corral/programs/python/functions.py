@@ -37,10 +37,14 @@ class Function(NamedTuple):
 
 
 class Functions:
-    """The functions that top-level statements define."""
+    """The functions that top-level statements define.
 
-    def __init__(self, root: Node, names: Names) -> None:
+    With `only_usual`, only one with a usual name can be the function to run: later cells can use others.
+    """
+
+    def __init__(self, root: Node, names: Names, *, only_usual: bool = False) -> None:
         self._names = names
+        self._only_usual = only_usual
         self.all = [defined for each in statements(root) if (defined := function_of(each)) is not None]
         self._by_name = {function.name: function for function in self.all}
 
@@ -63,7 +67,7 @@ class Functions:
             function = self._by_name.get(name)
             if function is not None and not self._is_used(function):
                 return function
-        others = [each for each in self.all if among is None or each.statement in among]
+        others = [] if self._only_usual else [each for each in self.all if among is None or each.statement in among]
         return next((each for each in reversed(others) if not self._is_used(each)), None)
 
     def _is_used(self, function: Function) -> bool:

@@ -289,12 +289,12 @@ class Forgotten(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def add_imports(root: Node, text: bytes, edits: Edits, places: Places) -> Forgotten:
-    """Imports standard library names that a program uses but does not bind.
+def add_imports(root: Node, text: bytes, edits: Edits, places: Places, bound: Collection[str] = ()) -> Forgotten:
+    """Imports standard library names that a program uses but does not bind, and are not `bound` before.
 
     Raises ProgramRejected if `datetime` is not imported and used both as the module and as the class.
     """
-    words = sorted({match[0].decode() for match in _WORD.finditer(text)})
+    words = sorted({match[0].decode() for match in _WORD.finditer(text)}.difference(bound))
     if not words or _STAR.search(text):
         return Forgotten()
     names = Names(root, text)

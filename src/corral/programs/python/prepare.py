@@ -258,21 +258,22 @@ _MAX_PARSED_AGAIN = 30_000
 _MAX_DEPTH = 700
 """Levels of a syntax tree. CPython's compiler accepts at least 1,000 levels of any construct."""
 
+_GLOBAL = re.compile(rb"^[ \t]*global[ \t]+([\w, \t]+)", re.MULTILINE)
 _CLOSED = frozenset(map(kind_id, FUNCTIONS))
 _RETURN, _YIELD, _AWAIT = kind_id("return_statement"), kind_id("yield"), kind_id("await")
 _IMPORT, _IMPORT_FROM = kind_id("import_statement"), kind_id("import_from_statement")
 _STRING, _COMMENT = kind_id("string"), kind_id("comment")
 
 
-def prepare_python(source: str) -> Program:
-    """Returns the program in a model's answer, prepared to run.
+def prepare_python(source: str, bound: frozenset[str] | None = None) -> Program:
+    """Returns the program in a model's answer, prepared to run. `bound`: for a cell, variables of earlier cells.
 
     Raises ProgramRejected, with the position in the source, if there is no valid program.
     """
     recovered = _recovered(source)
     repair = recovered.repair
     if recovered.root is not None:
-        return _prepared(source, recovered.root, recovered)
+        return _prepared(source, recovered.root, recovered, bound)
     if recovered.too_deep is not None:
         raise recovered.places.rejected("The program is nested too deeply at {place}.", recovered.too_deep)
     _refuse_typescript(repair.text, recovered.places)
@@ -294,6 +295,12 @@ def _refuse_typescript(text: bytes, places: Places) -> None:
         raise places.rejected(f"{message} expression is the result.", start)
 
 
+def bound_names(root: Node, text: bytes) -> tuple[str, ...]:
+    """Returns the variables that a module binds."""
+    declared = (each for match in _GLOBAL.finditer(text) for each in match[1].decode().split(","))
+    return tuple(dict.fromkeys((*_bound_names(statements(root), Edits(text)), *map(str.strip, declared))))
+
+
 class TypedPython(NamedTuple):
     """A program, prepared for a type checker."""
 
@@ -306,6 +313,10 @@ class TypedPython(NamedTuple):
     """Parameters of the program's own functions that receive the tools."""
     names: Names
     places: Places
+    start: int = -1
+    """See `TypedText`."""
+    unknown: tuple[str, ...] = ()
+    """See `TypedText`."""
 
 
 def typed_python(typed: TypedText) -> TypedPython:
@@ -315,7 +326,9 @@ def typed_python(typed: TypedText) -> TypedPython:
     entered = [root.named_descendant_for_byte_range(*span) for span in typed.entered]
     parameters = [each for function in entered if function is not None and (each := tools_parameter(function))]
     edits = Edits(text, LINE_END, typed.edits)
-    return TypedPython(root, edits, typed.free, parameters, Names(root, text), Places(text, typed.positions, LINE_END))
+    places = Places(text, typed.positions, LINE_END)
+    names = Names(root, text)
+    return TypedPython(root, edits, typed.free, parameters, names, places, typed.start, typed.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,16 +354,16 @@ def _recovered(source: str) -> _Recovered:
     return _Recovered(repair, root, too_deep, Places(repair.text, repair.positions, LINE_END), diagnostics)
 
 
-def _prepared(source: str, root: Node, recovered: _Recovered) -> Program:
+def _prepared(source: str, root: Node, recovered: _Recovered, bound: frozenset[str] | None) -> Program:
     repair, places, text = recovered.repair, recovered.places, recovered.repair.text
     survey = _survey(root, places)
     edits, names = Edits(text, LINE_END), Names(root, text)
-    functions = Functions(root, names)
+    functions = Functions(root, names, only_usual=bound is not None)
     run_where_it_stands(root, edits)
     await_coroutines(root, functions, names, edits)
     await_futures(root, edits)
     list_generators(root, names, edits)
-    forgotten = add_imports(root, text, edits, places)
+    forgotten = add_imports(root, text, edits, places, bound or frozenset())
     imports = rewrite_imports(survey.imports, edits, root, names, forgotten.names, places)
     made = edits.made
     ending = give_result(root, edits, names, functions, places, survey.returns)
@@ -375,8 +388,9 @@ def _prepared(source: str, root: Node, recovered: _Recovered) -> Program:
             entered=tuple((each.start_byte, each.end_byte) for each in ending.entered),
             positions=repair.positions,
             nodes=root.descendant_count,
-            free=free_classes(root, text, forgotten.names, [each.path for each in imports.tools]),
+            free=free_classes(root, text, {*forgotten.names, *(bound or ())}, [each.path for each in imports.tools]),
         ),
+        binds=() if bound is None else (*bound_names(root, text), *forgotten.names),
     )
     try:
         check_calls(uses.calls, names, places)

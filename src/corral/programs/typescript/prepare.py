@@ -155,8 +155,8 @@ _MAX_BYTES = 30_000
 _REDECLARED = DECLARED_FUNCTIONS | CLASSES | VARIABLES
 
 
-def prepare_typescript(source: str) -> Program:
-    """Returns the program in a model's answer, prepared to run.
+def prepare_typescript(source: str, bound: frozenset[str] | None = None) -> Program:
+    """Returns the program in a model's answer, prepared to run. `bound`: for a cell, variables of earlier cells.
 
     Raises ProgramRejected, with the position in the source, if there is no valid program.
     """
@@ -166,6 +166,7 @@ def prepare_typescript(source: str) -> Program:
     names = recovered.names
     if findings.broken is not None:
         raise _syntax_error(findings.broken, edits.text)
+    del bound
     if (own := own_tools(root)) is not None:
         raise rejected("`tools` is a global; do not define it: call the tools as they are declared", edits.text, own)
     if findings.stray_await is not None:
@@ -222,6 +223,8 @@ def typed_typescript(typed: TypedText) -> TypedProgram:
         typed.commonjs,
         Names.avoiding(typed.text).entry,
         typed.positions,
+        typed.start,
+        typed.unknown,
     )
 
 
@@ -241,6 +244,10 @@ class TypedProgram(NamedTuple):
     """A name that the program does not use."""
     positions: tuple[PositionMap, ...] = ()
     """The map back to the model's source, if that was repaired."""
+    start: int = -1
+    """See `TypedText`."""
+    unknown: tuple[str, ...] = ()
+    """See `TypedText`."""
 
 
 class _Erased(NamedTuple):

@@ -106,6 +106,8 @@ def _opening(text: str, at: int) -> int | None:
 
 _MAX_PLACES = 50
 """Maximum number of positions renamed in one text. A program may print thousands; a stack has ten."""
+_CELL = re.compile(r"corral:cell_(\d{1,7})(\.\w\w)", re.ASCII)
+"""Code of a notebook's cell, in a text of the guest."""
 _LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
 
 
@@ -143,8 +145,17 @@ class GuestEngine(ABC):
         """Returns the text of a syntax error."""
         return message.splitlines()[0] if message else "the program does not parse"
 
+    @staticmethod
+    def of_program(text: str, program: Program) -> str:
+        """Returns a text of the guest in which the running cell has the name of a program, and earlier ones theirs."""
+        if not program.cell or "corral:cell_" not in text:
+            return text
+        name = str(program.cell)
+        return _CELL.sub(lambda cell: f"{'corral:program' if cell[1] == name else f'cell_{cell[1]}'}{cell[2]}", text)
+
     def locate(self, text: str, program: Program) -> str:
         """Returns `text` with the program's positions mapped to the model's source."""
+        text = self.of_program(text, program)
         if self.file not in text:
             return text
         return self.place.sub(lambda place: self.rename(_position(place, program)), text, count=_MAX_PLACES)
@@ -159,6 +170,7 @@ class _V8(GuestEngine):
 
     def trace(self, stack: str, program: Program) -> Trace:
         """The innermost frame is the first."""
+        stack = self.of_program(stack, program)
         header: list[str] = []
         frames: list[str] = []
         position: Position | None = None
@@ -191,6 +203,7 @@ class _CPython(GuestEngine):
 
     def trace(self, stack: str, program: Program) -> Trace:
         """The innermost frame is the last."""
+        stack = self.of_program(stack, program)
         places = list(self.place.finditer(stack))
         return Trace(self.locate(stack, program), _position(places[-1], program) if places else None)
 

@@ -49,6 +49,11 @@ class GuestRun:
         self.content: GuestExit | BridgeError | None = None
         """End of the session: the unparsed EXIT, a violation, or None if the process ended without an EXIT."""
 
+    @property
+    def is_clean(self) -> bool:
+        """True if the guest can run a notebook's next cell."""
+        return isinstance(self.content, list) and self._session.is_clean
+
     async def execute(self) -> Exit:
         job = self._job
         start: dict[str, object] = {
@@ -59,6 +64,8 @@ class GuestRun:
             "services": job.services,
             "limits": {name: getattr(job.limits, name) for name in _GUEST_LIMITS},
         }
+        if job.program.cell:
+            start["cell"] = job.program.cell
         if job.durable is not None:
             start["durable"] = dict(job.durable.start)
         if job.types:

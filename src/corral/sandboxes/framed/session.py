@@ -282,6 +282,11 @@ class GuestSession:
         self.held: GuestExit | None = None
         """The program's outcome in the form of an EXIT, if it came before its last calls were answered."""
 
+    @property
+    def is_clean(self) -> bool:
+        """True if the guest has sent EXIT and gets no more of this run, so that a notebook's next cell can follow."""
+        return isinstance(self._outcome, list) and not self._writing
+
     async def run(self, start: dict[str, object]) -> GuestExit | None:
         """Sends START and serves the guest. Returns its EXIT, or None if it ended without one.
 

@@ -32,6 +32,10 @@ class GuestProcess(ContainedProcess):
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
+        self.renew_nonce()
+
+    def renew_nonce(self) -> None:
+        """Makes a nonce for the next cell of a notebook: frames of earlier ones are no longer accepted."""
         self.nonce = secrets.token_bytes(NONCE_BYTES)
 
     async def post_mortem(self) -> PostMortem:

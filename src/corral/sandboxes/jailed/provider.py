@@ -145,14 +145,28 @@ class _Jailed(Sandbox):
         self._provider: JailedProvider | None = provider
         self._guest = guest
         self._memory_mb = memory_mb
+        self._is_clean = False
+
+    @property
+    def is_usable(self) -> bool:
+        return self._is_clean and not self._guest.process.ended
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
         process = self._guest.process
         if job.modules is not None and self._guest.preloaded:
             job = replace(job, modules=job.modules.without(self._guest.preloaded, job.env or {}))
-        process.limit_cpu(job.limits.cpu_seconds)
-        return await GuestRun(process, job, bridge, memory_mb=self._memory_mb).execute()
+        process.limit_cpu(job.limits.cpu_seconds, again=job.program.cell > 0)
+        if job.program.cell > 1:
+            process.renew_nonce()
+            process.resume()
+        self._is_clean = False
+        run = GuestRun(process, job, bridge, memory_mb=self._memory_mb)
+        exit = await run.execute()
+        if job.program.cell and run.is_clean:
+            process.suspend()
+            self._is_clean = True
+        return exit
 
     async def aclose(self) -> None:
         self._guest.close()
