@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, Tool, tool
-from corral.integrations import pydantic_ai
-from tests.integrations.frameworks import PydanticModel, runs
+from corral.integrations import langchain, pydantic_ai
+from tests.integrations.frameworks import LangchainModel, PydanticModel, runs
 
 __all__ = ["AGENTS", "ANN", "World"]
 
@@ -98,4 +103,35 @@ class Pydantic(Agent):
         return model.texts[-1]
 
 
-AGENTS: Mapping[str, type[Agent]] = {"pydantic-ai": Pydantic}
+class Langchain(Agent):
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self.stored = InMemorySaver()  # keeps states as serialised bytes
+
+    async def _run(self, corral: Corral, context: ExecutionContext, given: Any, *turns: Any) -> str | None:
+        model, stored = LangchainModel(*turns), InMemorySaver()
+        for name in ("storage", "writes", "blobs"):
+            setattr(stored, name, copy.deepcopy(getattr(self.stored, name)))
+        middleware = [langchain.CodeMode(corral, context=context)]
+        agent: Any = create_agent(model, middleware=middleware, checkpointer=stored)  # pyright: ignore[reportUnknownVariableType]
+        result = await agent.ainvoke(given, {"configurable": {"thread_id": "1"}})
+        if "__interrupt__" in result:
+            self.stored, [asked] = stored, result["__interrupt__"]
+            self.shown = asked.value["action_requests"]
+            return None
+        return model.seen.texts[-1].removeprefix("is_error: ")
+
+    @override
+    async def start(self, corral: Corral) -> str | None:
+        return await self._run(corral, ANN, {"messages": [HumanMessage("?")]}, runs(self.source), "done")
+
+    @override
+    async def answer(
+        self, corral: Corral, decisions: bool | str | Mapping[int, bool | str], context: ExecutionContext = ANN
+    ) -> str | None:
+        each = decisions.values() if isinstance(decisions, Mapping) else [decisions] * len(self.shown)
+        answers = [{"type": "approve"} if one is True else {"type": "reject", "message": one or ""} for one in each]
+        return await self._run(corral, context, Command(resume={"decisions": answers}), "done")
+
+
+AGENTS: Mapping[str, type[Agent]] = {"pydantic-ai": Pydantic, "langchain": Langchain}

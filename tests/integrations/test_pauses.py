@@ -7,16 +7,21 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
+from langchain_core.messages import HumanMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, RunContext, ToolDenied
 from pydantic_ai.capabilities import HandleDeferredToolCalls
 
 from corral import Approved, Corral, ExecutionContext
 from corral.errors import AccessDenied
+from corral.integrations.langchain import CodeMode as LangchainCodeMode
 from corral.integrations.pydantic_ai import CodeMode
 from corral.ledger import Ledger, MemoryLedger
 from corral.sandboxes import DenoSandbox
-from tests.integrations.frameworks import PydanticModel, runs
+from tests.integrations.frameworks import LangchainModel, PydanticModel, runs
 from tests.integrations.pausing import AGENTS, Agent, World
 
 pytestmark = pytest.mark.anyio
@@ -171,3 +176,44 @@ async def test_a_denied_call_of_execute_code_that_never_ran_stays_denied(world: 
         await agent.run(message_history=asked.all_messages(), deferred_tool_results=results)
     assert model.texts == ["not now"]
     assert world.done == []
+
+
+# --- LangChain alone
+
+
+async def test_parallel_programs_of_langchain_are_answered_by_the_ids_of_their_interrupts(
+    world: World, opened: Any
+) -> None:
+    config: Any = {"configurable": {"thread_id": "1"}}
+    async with opened() as corral:
+        model = LangchainModel([runs(ONE), runs(TWO)], "done")
+        agent: Any = create_agent(model, middleware=[LangchainCodeMode(corral)], checkpointer=InMemorySaver())  # pyright: ignore[reportUnknownVariableType]
+        paused = await agent.ainvoke({"messages": [HumanMessage("?")]}, config)
+        answers = {
+            each.id: {"decisions": [{"type": "approve"}] * len(each.value["calls"])} for each in paused["__interrupt__"]
+        }
+        assert sorted(len(each["decisions"]) for each in answers.values()) == [1, 2]
+        await agent.ainvoke(Command(resume=answers), config)
+    assert sorted(model.seen.texts) == ['Result: ["fulfilled","fulfilled"]', "Result: [10,20]"]
+    assert sorted(world.done) == [1, 1, 2, 2, 3]
+
+
+def test_a_program_of_langchain_pauses_in_a_run_without_an_event_loop(
+    world: World, ledger: Ledger, warm_deno: DenoSandbox
+) -> None:
+    config: Any = {"configurable": {"thread_id": "1"}}
+    with Corral(world.tools, sandbox=warm_deno, check=False, ledger=ledger) as corral:
+        model = LangchainModel(runs(ONE), "done")
+        agent: Any = create_agent(model, middleware=[LangchainCodeMode(corral)], checkpointer=InMemorySaver())  # pyright: ignore[reportUnknownVariableType]
+        assert "__interrupt__" in agent.invoke({"messages": [HumanMessage("?")]}, config)
+        agent.invoke(Command(resume=True), config)
+    assert model.seen.texts == ["Result: [10,20]"]
+    assert world.done == [1, 2]
+
+
+async def test_a_program_of_langchain_without_a_thread_does_not_pause(world: World, opened: Any) -> None:
+    async with opened() as corral:
+        model = LangchainModel(runs(ONE), "done")
+        agent: Any = create_agent(model, middleware=[LangchainCodeMode(corral)])  # pyright: ignore[reportUnknownVariableType]
+        await agent.ainvoke({"messages": [HumanMessage("?")]})
+    assert "no one is available to approve it" in model.seen.texts[-1]

@@ -9,15 +9,17 @@ from typing import Any, Literal, TypeAlias, cast, get_args, get_origin, get_type
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from typing_extensions import Unpack, override
 
-from corral import Corral, ExecutionContext, Tool, ToolError, define_tool
+from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, Tool, ToolError, define_tool
 from corral.arguments import checked
 from corral.concurrency.lifecycle import run_in_loop_of
 from corral.errors import ToolDefinitionError, requires_extra
 from corral.integrations.kit import (
     AgentCodeMode,
     Corrals,
+    Decide,
     Kit,
     Options,
+    Pause,
     carrying,
     context_for,
     invalid,
@@ -36,7 +38,7 @@ with requires_extra("corral.integrations.langchain", "langchain"):
     from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException
     from langchain_core.tools import Tool as TextTool
     from langgraph.prebuilt import ToolRuntime
-    from langgraph.types import Command
+    from langgraph.types import Command, interrupt
 
 __all__ = ["RUNTIME", "CodeMode", "runtime_of", "tools_of"]
 
@@ -239,13 +241,13 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
         prompt = {"type": "text", "text": f"\n\n{added.prompt}" if blocks else added.prompt}
         return request.override(tools=[*kept, *ours], system_message=SystemMessage(content=[*blocks, prompt]))
 
-    def _current(self, name: str, runtime: ToolRuntime[Any, Any]) -> ModelTool:
-        """Returns the tool of this name, for the agent's current tools."""
+    def _current(self, name: str, runtime: ToolRuntime[Any, Any]) -> tuple[Kit, ModelTool]:
+        """Returns the tool of this name, for the agent's current tools, and its kit."""
         _, added = self._kit(runtime.tools)
         current = next((tool for tool in added.tools if tool.name == name), None)
         if current is None:
             raise ToolException(f"there is no tool {name!r} at present")
-        return current
+        return added, current
 
     def _kit(self, tools: Sequence[AgentTool]) -> tuple[Sequence[BaseTool], Kit]:
         """Returns the agent's tools for programs, and the kit for the model."""
@@ -267,8 +269,18 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
 
         async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str | list[dict[str, str]]:
             caller = carrying(context_for(self.context, runtime, runtime.context), RUNTIME, runtime)
-            current = self._current(tool.name, runtime)
-            result = await current.run(arguments, caller, on_event=self.listener, tool_call_id=runtime.tool_call_id)
+            added, current = self._current(tool.name, runtime)
+            task = [runtime.config.get("configurable", {}).get(key) for key in ("thread_id", "checkpoint_ns")]
+            result = await added.run(
+                current,
+                arguments,
+                caller,
+                on_event=self.listener,
+                tool_call_id=runtime.tool_call_id,
+                run=task,
+                ask=_answer if task[0] else None,
+            )
+            assert not isinstance(result, Pause)  # interrupts end the task
             if not result.success:
                 raise ToolException(result.model_text())
             return parts_of(result, _text, _image)
@@ -284,6 +296,38 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
             func=run_sync,
             handle_tool_error=True,
         )
+
+
+def _answer(pause: Pause) -> Decide:
+    """Interrupts the task until the pause is answered; the request and its answer have the form of LangChain's
+    `HumanInTheLoopMiddleware`. Answers to earlier pauses of the program come first."""
+    names = dict.fromkeys(call.tool for call in pause.calls)
+    request = {
+        "action_requests": [
+            {"name": call["tool"], "args": call["input"], "description": call.get("reason") or call["description"]}
+            for call in pause.to_dict()["calls"]
+        ],
+        "review_configs": [{"action_name": name, "allowed_decisions": ["approve", "reject"]} for name in names],
+        **pause.to_dict(),
+    }
+    answer: Any = None
+    for _ in range(pause.number):
+        answer = interrupt(request)
+    decisions: list[Any] = [{"type": "approve" if answer is True else "reject"}] * len(pause.calls)
+    if isinstance(answer, dict):
+        decisions = cast("dict[str, Any]", answer).get("decisions", [])
+    by_call = dict(zip((call.sequence for call in pause.calls), decisions, strict=False))
+
+    def decide(call: ApprovalRequest) -> Approved | Denied:
+        match by_call.get(call.sequence):
+            case {"type": "approve"}:
+                return Approved()
+            case {"type": "reject", "message": str() as message}:
+                return Denied(message)
+            case _:
+                return Denied()
+
+    return decide
 
 
 def _text(text: str) -> dict[str, str]:
