@@ -316,6 +316,8 @@ class CallRequest(NamedTuple):
 
     open_stream: OpenStream | None = None
     """Opens the call's stream; None if the bridge cannot stream, so that a tool's items arrive as a list."""
+    encoded: EncodedValue | None = None
+    """The input as it arrived, in a durable execution."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

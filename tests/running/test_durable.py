@@ -32,6 +32,7 @@ from corral.ledger import Ledger, MemoryLedger, Records, SqliteLedger, StoredExe
 from corral.sandboxes import DenoSandbox
 from corral.sessions import Mount
 from corral.types import Language, Retry, Settled
+from tests.work import calls_counted
 
 pytestmark = pytest.mark.anyio
 
@@ -758,6 +759,35 @@ async def test_a_damaged_row_is_named_and_nothing_runs(world: World, warm_deno: 
         with pytest.raises(LedgerDamaged, match="call 1 done 0 cannot be read: it is not sealed"):
             await corral.executions.resume(paused.execution_id)
     assert world.done == [1]
+
+
+async def test_calls_of_names_that_need_escapes_are_recorded_and_replayed(world: World, warm_deno: DenoSandbox) -> None:
+    async with world.corral(warm_deno, MemoryLedger()) as corral:
+        source = """
+            const name = await tools['a",\\\\"\\n\\u00fc']({ n: [1, "é\\u2028"] }).catch((error) => error.message);
+            return [name, await tools.again({ n: 1 }), await tools.pay({ n: 2 })]
+        """
+        paused = await corral.execute(source, durable=True)
+        [call] = paused.pending
+        assert (paused.status, call.input) == ("paused", {"n": 2})
+        await corral.executions.settle(paused.execution_id, {call.sequence: Approved()})
+        result = await corral.executions.resume(paused.execution_id)
+        assert (result.status, result.value[1:], world.done) == ("succeeded", [10, 20], [1, 2])
+        assert (await corral.executions.replay(paused.execution_id)).value == result.value
+
+
+async def test_a_durable_read_takes_few_functions_more_than_a_plain_one(corral: Corral) -> None:
+    async def calls(count: int, *, durable: bool) -> int:
+        source = f"await Promise.all(Array.from({{ length: {count} }}, (_, n) => tools.look({{ n }})))"
+        with calls_counted() as counted:
+            result = await corral.execute(source, durable=durable)
+        assert result.success, result.error
+        return counted.calls
+
+    for durable in (True, False):
+        await calls(1, durable=durable)
+    plain, durably = [await calls(120, durable=each) - await calls(20, durable=each) for each in (False, True)]
+    assert durably < 1.45 * plain, (durably, plain)
 
 
 async def test_what_cannot_be_durable_is_refused_with_its_reason(world: World, warm_deno: DenoSandbox) -> None:

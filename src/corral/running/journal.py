@@ -7,7 +7,7 @@ innermost part of the pipeline, directly before a tool runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from hashlib import blake2b
@@ -20,8 +20,8 @@ from typing_extensions import TypedDict
 
 from corral.calls import CallRecorder, Grant
 from corral.containment import ContainmentKind
-from corral.errors import Diverged, JournalFull, LedgerError, MalformedMessage, UncertainCall
-from corral.guest import UnencodableValue, decode_value, encode_by_size, encode_value
+from corral.errors import Diverged, JournalFull, LedgerError, UncertainCall
+from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.ledger import CallRow, Claim, Recorded, Records
 from corral.rendering.preview import preview_text
 from corral.results import CallRecord, ExecutionResult, ProgramCapabilities, Unread
@@ -239,35 +239,30 @@ class Journal:
     def wrap(self, handler: RequestHandler) -> RequestHandler:
         """Returns a handler that answers from the record, and passes new calls to `handler`."""
 
-        def answer(request: CallRequest) -> Awaitable[Reply]:
-            return self._answer(request, handler)
+        return partial(self._answer, handler)
 
-        return answer
-
-    async def _answer(self, request: CallRequest, handler: RequestHandler) -> Reply:
+    async def _answer(self, handler: RequestHandler, request: CallRequest) -> Reply:
         sequence = request.sequence
-        try:
-            encoded = await encode_by_size(request.input, self._grant.context)
-        except UnencodableValue as error:  # guests refuse such inputs themselves
-            raise MalformedMessage(f"the sandbox sent an input that cannot be recorded: {error}") from error
-        finally:
-            self._seen += 1  # until then, the guest counts as busy
+        self._seen += 1
         self._busy.add(sequence)
         try:
             if request.tool != TIMER:
-                return await self._answer_in_turn(request, encoded, handler)
+                return await self._answer_in_turn(request, handler)
             with anyio.CancelScope() as scope:
                 self._timers[sequence] = scope
                 if sequence in self._cleared and not self._is_recorded(sequence):
                     scope.cancel()
-                return await self._answer_in_turn(request, encoded, handler)
+                return await self._answer_in_turn(request, handler)
             return Reply(parked=True)
         finally:
             self._timers.pop(sequence, None)
             self._busy.discard(sequence)
-            self._look_if_stuck()
+            if self._parked:
+                self._look_if_stuck()
 
-    async def _answer_in_turn(self, request: CallRequest, encoded: EncodedValue, handler: RequestHandler) -> Reply:
+    async def _answer_in_turn(self, request: CallRequest, handler: RequestHandler) -> Reply:
+        encoded = request.encoded
+        assert encoded is not None
         digest = blake2b(b"%b\0%d%b" % (request.tool.encode(), encoded.tagged, encoded.text), digest_size=16).digest()
         row = self._rows.get(request.sequence)
         if row is not None and row.digest != digest:
@@ -289,13 +284,13 @@ class Journal:
         if request.tool == TIMER:
             await anyio.sleep(_seconds(request.input))
             return self._done(new, Reply(nothing=True))
-        old = row or self._earlier(new)
+        old = self._earlier(new) if row is None and self._recording.after else row
         if old is not None and (known := await self._known(request, old)) is not None:
             record = self._recorder.replayed(request)
             self._recorder.replay(record, known[0])
             if row is None:
                 self.spared.add(new.sequence)
-            return self._done(new, known[0], by=known[1], request=request, stream=self._streams(request))
+            return self._done(new, known[0], by=known[1], request=request)
         return await self._make(request, new, handler)
 
     def _streams(self, request: CallRequest) -> bool:
@@ -373,21 +368,19 @@ class Journal:
         """Makes a call that has no reply on record."""
         self._current[row.sequence] = row
         try:
-            if changes_something(request):
+            if request.tool.startswith("$") and changes_something(request):
                 await self._start(row)
-            reply = await handler(request._replace(open_stream=None))
+            reply = await handler(CallRequest(*request[:5]))  # without its stream
         finally:
             row = self._current.pop(row.sequence)
         if reply.parked or (self.claim is not None and self.claim.failure is not None):
             return await self._wait_for_ever(request)
-        return self._done(
-            row, reply, by=row.by, request=request, stream=self._streams(request), unclear=self._is_unclear(reply, row)
-        )
+        unclear = reply.error is not None and self._is_unclear(row)
+        return self._done(row, reply, by=row.by, request=request, unclear=unclear)
 
-    def _is_unclear(self, reply: Reply, row: CallRow) -> bool:
-        """True if a call has failed, and its effect is unknown."""
-        records = reversed(self._recorder.records) if reply.error is not None else ()
-        record = next((each for each in records if each.sequence == row.sequence), None)
+    def _is_unclear(self, row: CallRow) -> bool:
+        """True if the effect of a call that has failed is unknown."""
+        record = next((each for each in reversed(self._recorder.records) if each.sequence == row.sequence), None)
         return record is not None and record.state in ("started", "returned")
 
     async def _wait_for_ever(self, request: CallRequest) -> NoReturn:
@@ -408,22 +401,22 @@ class Journal:
         *,
         by: str | None = None,
         request: CallRequest | None = None,
-        stream: bool = False,
         unclear: bool = False,
     ) -> Reply:
         """Gives a reply its place. Nothing is awaited from here until it is in the guest's buffer."""
         self._wall = max(self._wall, float(int(time.time() * 1000)))
-        if reply.error is None and not reply.nothing and reply.encoded is None:
-            reply = reply._replace(encoded=encode_value(reply.value))
-        packed = _packed(reply, stream=stream and reply.error is None, unclear=unclear)
-        row = row._replace(
-            status="done", place=self.replies, reply=packed, wall=self._wall, active=self._active_now(), by=by
-        )
+        stamp = self._wall, self._active_now()
+        value, encoded, error, nothing, _, _ = reply
+        if error is None and not nothing and encoded is None:
+            encoded = encode_value(value)
+        reply = Reply(value, encoded, error, nothing, stamp=stamp)
+        stream = encoded is not None and encoded.text[:1] == b"[" and request is not None and self._streams(request)
+        packed = _packed(reply, stream=stream, unclear=unclear)
+        row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, packed, *stamp, by)
         self.replies += 1
         self._size += row.size
         self._put(row)
-        reply = reply._replace(stamp=(row.wall, row.active))
-        return reply if request is None else _delivered(reply, packed[:1], request)
+        return _delivered(reply, packed[:1], request) if stream and request is not None else reply
 
     def _put(self, row: CallRow) -> None:
         if self.claim is not None:

@@ -42,6 +42,7 @@ from corral.sandboxes.jailed.provider import JailedProvider
 from corral.sandboxes.pool import default_size
 from corral.types import Capabilities, Language, SandboxConfig
 
+_version = cache(version)  # reads the metadata of a package
 _ENVIRONMENT = {
     "DENO_DIR": f"{os.devnull}/deno",
     **{key: os.environ[key] for key in ("SystemRoot",) if key in os.environ},
@@ -226,7 +227,7 @@ class DenoSandbox(JailedProvider):
 
     @override
     def engine_version(self, config: SandboxConfig) -> str:
-        return f"deno {version('deno')}"
+        return f"deno {_version('deno')}"
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         if config.durable:  # the same guest, without what packages did while they loaded

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from corral.concurrency.event_loop import OneShot, one_shot_factory
 from corral.errors import BridgeError, MalformedMessage
-from corral.guest import Frame, FrameKind, FrameReader, decode_value, encode_frame, encode_value
+from corral.guest import Frame, FrameKind, FrameReader, UnencodableValue, decode_value, encode_frame, encode_value
 from corral.guest.python.frames import NO_NONCE
 from corral.logs import get_logger
 from corral.sandboxes.base import GRACE_SECONDS, Job
@@ -621,7 +621,8 @@ class GuestSession:
                 self.seen.called.append(sys.intern(tool))
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
                 reread = partial(_input_of, frame) if size > _LARGE else None
-                return CallRequest(tool, value, sequence, size, reread, partial(self._open_stream, sequence))
+                encoded = None if self._journal is None else _encoded_input(frame, value)
+                return CallRequest(tool, value, sequence, size, reread, partial(self._open_stream, sequence), encoded)
             case _:
                 raise MalformedMessage("the sandbox sent a call that is not well formed")
 
@@ -691,6 +692,17 @@ def _name_in(frame: Frame) -> bytes:
     """Returns the name of a call: its first string."""
     start = frame.payload.find(b'"') + 1
     return frame.payload[start : frame.payload.find(b'"', start)]
+
+
+def _encoded_input(frame: Frame, value: object) -> EncodedValue:
+    """Returns the input of a call as it arrived, which is what follows its name."""
+    payload, name = frame.payload, _name_in(frame)
+    if b"\\" in name or payload[-1:] != b"]":  # our guests only escape what no tool is called
+        try:
+            return encode_value(value)
+        except UnencodableValue as error:
+            raise MalformedMessage(f"the sandbox sent an input that cannot be recorded: {error}") from error
+    return EncodedValue(payload[payload.index(b",", payload.index(b'"') + len(name) + 2) + 1 : -1], frame.tagged)
 
 
 def _input_of(frame: Frame) -> object:
