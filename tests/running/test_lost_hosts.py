@@ -2,66 +2,50 @@
 
 from __future__ import annotations
 
-import random
-import sqlite3
-import sys
+from collections import Counter
+from functools import partial
 from pathlib import Path
-from subprocess import PIPE, Popen
 from typing import Any
 
 import anyio.to_thread
 import pytest
 
 from corral import Corral
+from corral.languages import LANGUAGES
 from corral.ledger import MemoryLedger, SqliteLedger
-from corral.types import Language, Retry, Settled
-from tests.running.killed_host import KEYS, PROGRAMS, VALUE, tools
+from corral.types import Language
+from tests.running.killed_host import CHANGES, KEYS, VALUE, Folder, finish
+from tests.running.kills import Keep, Kills
 from tests.running.random_programs import Randomly
 
 pytestmark = pytest.mark.anyio
-DEAR = pytest.mark.matrix("starts a host of its own for each kill")
 
 
-@pytest.mark.parametrize(
-    ("language", "seed"),
-    [("typescript", 1), *(pytest.param(language, seed, marks=DEAR) for language in PROGRAMS for seed in range(2, 7))],
-)
-async def test_a_host_that_is_killed_loses_no_change_and_makes_none_twice(
-    tmp_path: Path, warm: Any, language: Language, seed: int
-) -> None:
-    ledger, effects = tmp_path / "runs.db", tmp_path / "effects"
-    stop = random.Random(seed).choice(VALUE[::2])  # noqa: S311 - repeatable
-    arguments = str(ledger), str(effects), language, str(stop)
-    with Popen([sys.executable, "-m", "tests.running.killed_host", *arguments], stdout=PIPE) as host:
-        try:
-            assert host.stdout is not None
-            assert await anyio.to_thread.run_sync(host.stdout.readline) == b"stopped\n"
-        finally:
-            host.kill()
-    with sqlite3.connect(ledger) as database:
-        database.execute("UPDATE executions SET lease = 0")  # as 30 s later
-    again: list[int] = []
-    async with Corral(tools(effects), sandbox=warm, ledger=SqliteLedger(ledger, keys=KEYS), check=False) as corral:
+async def test_a_host_that_is_killed_loses_no_change_and_makes_none_twice(tmp_path: Path, warm: Any) -> None:
+    folder, stop = Folder(tmp_path), 11
+    assert not await anyio.to_thread.run_sync(partial(Kills(tmp_path, "typescript", 1).host, tmp_path, None, stop=stop))
+    ledger = SqliteLedger(folder.ledger, keys=KEYS)
+    async with Corral(folder.tools(), sandbox=warm, ledger=ledger, check=False) as corral:
+        await finish(corral, folder, "typescript")
         [execution] = await corral.executions.list()
-        result = await corral.executions.resume(execution.execution_id)
-        while result.status == "paused":
-            done = {int(line) for line in effects.read_text().split()}
-            decisions: dict[int, Any] = {}
-            for call in result.pending:
-                n = call.input["n"]
-                decisions[call.sequence] = Settled(n) if n in done and seed % 2 else Retry()
-                again += [n] if n in done and not seed % 2 else []
-            assert await corral.executions.settle(execution.execution_id, decisions) == decisions.keys()
-            result = await corral.executions.resume(execution.execution_id)
-        assert result.value == VALUE
         assert (await corral.executions.replay(execution.execution_id)).value == VALUE
-    assert sorted(map(int, effects.read_text().split())) == sorted([*VALUE[::2], *again])
+    assert folder.retries[stop] == 1
+    assert folder.effects == Counter(CHANGES) + folder.retries
+
+
+@pytest.mark.parametrize("keep", ["nothing", "commits"])
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.matrix("kills hosts at random moments, with and without power")
+def test_hosts_that_are_killed_at_random_moments_lose_nothing(tmp_path: Path, language: Language, keep: Keep) -> None:
+    kills = Kills(tmp_path, language, 2, keep)
+    kills.run(6)
+    assert kills.counts["kills"] == 6, kills.counts
 
 
 @pytest.mark.parametrize(
     ("language", "count"),
     [
-        *(pytest.param(language, 2, id=f"{language}-some") for language in PROGRAMS),
+        *(pytest.param(language, 2, id=f"{language}-some") for language in LANGUAGES),
         *(
             pytest.param(
                 language,
@@ -69,7 +53,7 @@ async def test_a_host_that_is_killed_loses_no_change_and_makes_none_twice(
                 id=f"{language}-many",
                 marks=pytest.mark.matrix("runs forty random programs again and again"),
             )
-            for language in PROGRAMS
+            for language in LANGUAGES
         ),
     ],
 )
