@@ -6,8 +6,8 @@ runs the tool in your process.
     async with Corral(tools=[...]) as corral:
         result = await corral.execute(source)
 
-Importing this package starts nothing and loads only this file. Each public name loads its module on first use, so that
-a program which only mentions corral does not wait for pydantic's models and a parser.
+Importing this package starts nothing and loads only this file. Each public name loads its module on first use, so
+importing corral does not wait for pydantic's models and a parser.
 """
 
 from typing import TYPE_CHECKING, Any

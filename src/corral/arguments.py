@@ -1,7 +1,7 @@
 """Checks arguments of public functions against their type hints, with errors that name the remedy.
 
-`checked` decorates a function or a class. The hints are read at its first call; later calls cost a dictionary look-up
-and an `isinstance` for each argument.
+`checked` decorates a function or a class. The hints are read on the first call; each later call costs a dictionary
+look-up and an `isinstance` per argument.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ _SUCH_AS: Mapping[str, str] = {
     "sinks": '"audit.jsonl"',
     "tools": "[add, search]",
 }
-"""Examples for parameters whose type alone does not explain them."""
+"""Example values for parameters whose type alone does not explain them."""
 _MOST_LOOKED_AT = 10_000
-"""Maximum number of elements that are checked."""
+"""Maximum number of elements of a collection that are checked."""
 _NAME_CHARS = 60
 _METHODS = 3
 """Maximum number of names in a suggestion."""
 
 
 def near(word: str, known: Iterable[str]) -> str | None:
-    """Returns the known name nearest to a misspelt one, if any."""
+    """Returns the known name closest to a misspelt one, if any."""
     names = list(known)
     alias = _ALIASES.get(word.lower())
     if alias in names:
@@ -65,7 +65,7 @@ def near(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Returns a suggestion that ends in a space, or an empty string if no name is near."""
+    """Returns "did you mean ...? " with a trailing space, or an empty string if no name is close."""
     match = near(word, known)
     return f"did you mean {match!r}? " if match else ""
 
@@ -74,10 +74,10 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class _Kind(ABC):
-    """Values that a hint allows, and their description."""
+    """Set of values that a type hint allows, with its description."""
 
     words: tuple[str, ...] = ()
-    """Descriptions of the alternatives."""
+    """Descriptions of the alternatives, for an error message."""
 
     @property
     def text(self) -> str:
@@ -87,11 +87,11 @@ class _Kind(ABC):
     def fits(self, value: object) -> bool: ...
 
     def fault(self, value: object, place: str) -> tuple[str, object, _Kind]:
-        """Locates the innermost fault of a value that does not fit: place, value there, and expected kind."""
+        """Returns the innermost mismatch: its path, the value there, and the expected kind."""
         return place, value, self
 
     def parts(self) -> Iterator[_Kind]:
-        """Yields the alternatives."""
+        """Yields the alternatives of a union; by default, only this kind."""
         yield self
 
 
@@ -133,7 +133,7 @@ class _Function(_Kind):
 
 
 class _Shaped(_Kind):
-    """Objects with the members of a protocol."""
+    """Objects that have all members of a protocol."""
 
     def __init__(self, protocol: type) -> None:
         self._members = get_protocol_members(protocol)
@@ -148,7 +148,7 @@ def _is_mapping(value: object) -> bool:
 
 
 def _has(value: object, member: str) -> bool:
-    """True if `value` has the member. Properties are not evaluated, which could be costly."""
+    """True if `value` has the member. Properties are not evaluated, because that could be slow."""
     return hasattr(type(value), member) or hasattr(value, member)
 
 
@@ -343,7 +343,7 @@ class _Parameters:
         return self._error(f"{self._owner}() {takes}; got {count}{hint}")
 
     def _call(self, arguments: tuple[object, ...], keywords: Mapping[str, object]) -> str:
-        """Formats the call for an error, with its `name` argument, if any."""
+        """Formats the call for an error message, with its `name` argument if it has one."""
         name = arguments[0] if self.positional[:1] == ["name"] and arguments else keywords.get("name")
         return f"{self._owner}({name[:_NAME_CHARS]!r})" if isinstance(name, str) else f"{self._owner}()"
 
@@ -364,7 +364,7 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _remedy(name: str, value: object, inner: object, kind: _Kind) -> str:
-    """Suggests a correction; else gives an example."""
+    """Suggests a correction or, failing that, gives an example."""
     if isinstance(inner, str):
         known = [each for part in kind.parts() if isinstance(part, _OneOf) for each in part.values]
         if match := near(inner, [each for each in known if isinstance(each, str)]):
@@ -395,7 +395,7 @@ def elsewhere(thing: object) -> str:
 
 
 def methods_of(thing: object) -> list[str]:
-    """Returns the first public methods of an object of a user's class, written as elements of a list."""
+    """Lists the first public methods of an object of a user's class, as Python list elements."""
     kind = type(thing)
     if isinstance(thing, type) or kind.__module__ == "builtins":
         return []
@@ -415,7 +415,8 @@ def _as_object(value: object, cls: type) -> str | None:
 
 
 def _shown(value: object, kind: _Kind) -> str:
-    """Formats a value for an error. Strings can be secrets: they are shown only if the choices are strings."""
+    """Formats a value for an error message. Strings may be secret: they are shown only where strings are the
+    choices."""
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     if isinstance(value, str) and any(isinstance(part, _OneOf) for part in kind.parts()):
@@ -451,7 +452,7 @@ checked = checked_as(ConfigError)
 
 
 def _owner_of(function: Callable[..., Any], owner: str, arguments: tuple[object, ...]) -> str:
-    """Names a method after its object's public class, not after a base; or as the class says by `_shown_as`."""
+    """Names a method after its object's first public class, or that class's `_shown_as`."""
     if not arguments or "." not in owner:
         return owner
     first = arguments[0]

@@ -51,7 +51,8 @@ class PackageCompiler(Compiler):
     """Compiler from an npm package. It runs in a separate sandbox without tools, files or network.
 
     `program` imports the package and compiles the constant `source`. It returns an object with `code` and `source_map`,
-    or with `message`, `line` and `column` (from 1) if the source is rejected. `labels`: more names on Markdown fences.
+    or with `message`, `line` and `column` (from 1) if the source is rejected. `labels` are further names for Markdown
+    code fences.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Containment of programs: its kinds in order of strength, and the directories that are mounted."""
+"""Containment of programs: its kinds, in order of strength, and the directories that are mounted."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Self, TypeAlias, cast, get_args
 
 Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
-"""Tier of the jail by the operating system, in rising order; docs/security.md describes each."""
+"""Tier of the jail, a containment by the operating system; weakest first. docs/security.md describes each."""
 
 TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
-"""In rising order."""
+"""Weakest first."""
 
 Strength: TypeAlias = Literal["none", "process", "interpreter", "kernel", "vm"]
-"""Boundary around a program, in rising order: none; a separate process with its user's rights; an interpreter without
+"""Boundary around a program, weakest first: none; a separate process with its user's rights; an interpreter without
 access to the system; the kernel, as by namespaces; a virtual machine."""
 
 _STRENGTHS: tuple[Strength, ...] = get_args(Strength)
@@ -42,8 +42,8 @@ class ContainmentKind(str):
         return cls(tier, "process" if tier == "none" else "kernel")
 
     def reaches(self, required: Tier) -> bool:
-        """True if it is at least the required tier. A kind that is not a tier counts by its strength: "interpreter" as
-        `landlock`, "kernel" and above as `namespaces`."""
+        """True if it is at least the required tier. A kind that is not a tier is compared by its strength:
+        "interpreter" counts as `landlock`, "kernel" and above as `namespaces`."""
         if self in TIERS:
             return reaches(cast("Tier", str(self)), required)
         return _STRENGTHS.index(self.strength) >= _STRENGTHS.index(_LEAST[required])
@@ -55,7 +55,7 @@ def reaches(tier: Tier, required: Tier) -> bool:
 
 
 class Bind(NamedTuple):
-    """A directory of the host, or of the space's own namespaces, and its path for guests."""
+    """Directory of the host, or of the space's own namespaces, and its path for guests."""
 
     source: str
     inside: str
@@ -64,15 +64,15 @@ class Bind(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Space:
-    """Directories of one session. Compared by identity, so that a sandbox never serves two sessions."""
+    """Directories of one session. Compared by identity, so a sandbox never serves two sessions."""
 
     binds: tuple[Bind, ...]
     namespaces: tuple[int, int] | None = None
-    """Descriptors of a user and a mount namespace that have the sources; None: the host's."""
+    """Descriptors of the user and mount namespaces that contain the sources. None means the host's."""
     user: int | None = None
-    """User of guests where the host is root, and owner of the namespaces; None: the host's own user."""
+    """User of guests where the host is root, and owner of the namespaces. None means the host's own user."""
     overlaid: bool = False
-    """True if its namespaces have the host's programs in overlays."""
+    """True if its namespaces have overlays over the host's programs."""
     own_user: bool = False
     """True if nothing else on this machine runs as that user or belongs to it."""
     file_bytes: int = 0
@@ -80,16 +80,16 @@ class Space:
     home: str = "/"
     """Working directory of programs."""
     mapped: bool = False
-    """True if guests see the sources at the host's paths and map the programs' paths to them."""
+    """True if guests see the sources at the host's paths, and translate programs' paths to them."""
 
     @property
     def mounts(self) -> tuple[tuple[str, bool], ...]:
-        """Paths for guests, and whether they are writable."""
+        """Paths for guests, each with whether it is writable."""
         return tuple((bind.inside, bind.writable) for bind in self.binds)
 
     @property
     def places(self) -> tuple[tuple[str, bool, str | None], ...]:
-        """The same for a guest, each with its source if it is mapped."""
+        """Like `mounts`, with the source of each path that the guest has to translate."""
         return tuple((bind.inside, bind.writable, bind.source if self.mapped else None) for bind in self.binds)
 
     def place(self, path: str) -> str:
@@ -98,8 +98,7 @@ class Space:
 
     @property
     def shares_user(self) -> bool:
-        """True if a guest that sees the host's file system could change modes and times of other files than the
-        session's."""
+        """True if a guest that sees the host's files could change modes and times of files outside the session."""
         return self.namespaces is None and not self.own_user
 
     @property

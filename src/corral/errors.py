@@ -69,12 +69,12 @@ __all__ = [
 class CorralError(Exception):
     """Base of every error of corral. `str(error)` is the message; `code` is stable across releases.
 
-    A tool raises one with `outcome_known=False` if the call may have taken effect: the tool's peer sent no reply, or an
+    A tool passes `outcome_known=False` if the call may have taken effect: the remote system sent no reply, or an
     unreadable one.
     """
 
     code: ClassVar[str] = "corral_error"
-    """By default the name of the class in lower case, with underscores; in another module, the code of its base."""
+    """By default the name of the class in snake case; for classes of other modules, the code of their base class."""
 
     def __init__(self, *args: object, outcome_known: bool = True) -> None:
         super().__init__(*args)
@@ -112,7 +112,7 @@ class ProgramError(CorralError):
 class ProgramRejected(ProgramError):
     """The program never started: a syntax error, an import that is not allowed, or too much source.
 
-    `line` and `column` are in the model's source and count from 1; None if the error has no place.
+    `line` and `column` are in the model's source and count from 1; None if the error has no position.
     """
 
     def __init__(self, message: str = "", *, line: int | None = None, column: int | None = None) -> None:
@@ -122,7 +122,8 @@ class ProgramRejected(ProgramError):
 
 
 class ProgramFailed(ProgramError):
-    """The program threw, waited for ever, or has a result that cannot leave the sandbox."""
+    """The program threw, waited for something that can never happen, or returned a value that cannot leave the
+    sandbox."""
 
 
 class ProgramTimeout(ProgramError):
@@ -138,7 +139,7 @@ class OutputExceeded(ProgramError):
 
 
 class FilesExceeded(ProgramError):
-    """The program exceeded its session's files or bytes, where the kernel does not prevent it."""
+    """The program's session exceeded its number of files or bytes, where the kernel does not prevent that."""
 
 
 class CallBudgetExceeded(ProgramError):
@@ -150,7 +151,7 @@ class ToolError(CorralError):
 
 
 class ToolNotFound(ToolError):
-    """No tool has that name; the message lists near names."""
+    """No tool has that name; the message lists similar names."""
 
 
 class InvalidArguments(ToolError):
@@ -170,7 +171,7 @@ class InvalidToolOutput(ToolError):
 
 
 class UncertainCall(ToolError):
-    """The call had started when its host was lost, so its effect is unknown; it was not made again."""
+    """The call was running when its host was lost, so its effect is unknown; it was not repeated."""
 
 
 class AccessDenied(CorralError):
@@ -178,7 +179,7 @@ class AccessDenied(CorralError):
 
 
 class InvalidToken(AccessDenied):
-    """The execution token is missing, malformed, expired or meant for something else."""
+    """The execution token is missing, malformed or expired, or was issued for something else."""
 
 
 class ExecutionEnded(AccessDenied):
@@ -226,11 +227,11 @@ class ShellError(CorralError):
 
 
 class ShellLost(ShellError):
-    """The computer of a shell is gone or no longer reachable."""
+    """The machine behind a shell is gone or no longer reachable."""
 
 
 class CommandFailed(ShellError):
-    """A checked command ended with a non-zero exit code or timed out."""
+    """A command run with `check=True` ended with a non-zero exit code or timed out."""
 
     def __init__(self, command: str, exit_code: int | None, stdout: str, stderr: str) -> None:
         end = "did not end in time" if exit_code is None else f"ended with exit code {exit_code}"
@@ -258,11 +259,11 @@ class LedgerError(CorralError):
 
 
 class LedgerFailed(LedgerError):
-    """The ledger could not be written or read. Earlier records stay."""
+    """The ledger could not be written or read. Earlier records are kept."""
 
 
 class LedgerDamaged(LedgerError):
-    """A row was altered, belongs elsewhere or is missing, or its key is gone."""
+    """A row was altered, belongs to another execution or is missing, or its key is gone."""
 
 
 class JournalFull(LedgerError):
@@ -274,15 +275,15 @@ class HeldElsewhere(LedgerError):
 
 
 class Outdated(LedgerError):
-    """Another version of an engine, an interpreter or a package recorded the execution."""
+    """The execution was recorded with another version of an engine, an interpreter or a package."""
 
 
 class Diverged(LedgerError):
-    """The program did something else than when it was recorded."""
+    """The program took another course than the one recorded."""
 
 
 class ExecutionCancelled(CorralError):
-    """The host ended the execution, or the call with its execution."""
+    """The host ended the execution, and with it any running call."""
 
     code = "cancelled"
 
@@ -297,18 +298,18 @@ CALL_ERRORS: tuple[type[CorralError], ...] = (
     ExecutionCancelled,
     *(each for branch in (ToolError, AccessDenied, BridgeError) for each in _with_subclasses(branch)),
 )
-"""Errors that a tool call can raise in a program."""
+"""Classes of errors that a tool call can raise in a program."""
 _BY_CODE = {cls.code: cls for cls in _with_subclasses(CorralError)}
 
 
 def error_class(code: str) -> type[CorralError]:
-    """Returns the class with this `code`, or `CorralError` for a code of a later release."""
+    """Returns the class with this `code`, or `CorralError` for a code from a later release."""
     return _BY_CODE.get(code, CorralError)
 
 
 @contextmanager
 def requires_extra(feature: str, extra: str) -> Generator[None]:
-    """Wraps imports of the modules of an extra. Raises MissingExtra if one of them is not installed."""
+    """Wraps imports of an extra's modules. Raises MissingExtra if one of them is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

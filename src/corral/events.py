@@ -63,7 +63,7 @@ class _Event(JsonData):
     organization_id: str | None
     session_id: str | None
     tool_call_id: str | None
-    """The agent framework's id of the model's tool call that sent the program, if it is known."""
+    """Id of the model's tool call that sent the program, from the agent framework, if known."""
 
     @property
     def computed(self) -> dict[str, object]:
@@ -81,14 +81,15 @@ class ExecutionStarted(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ProgramChecked(_Event):
-    """The type check has ended. A `rejected` program makes no calls. `reason`: why it is `unchecked`, as a clause."""
+    """The type check has ended. A `rejected` program makes no calls. `reason` says, as a clause, why it is
+    `unchecked`."""
 
     type: ClassVar[Literal["program_checked"]] = "program_checked"
     verdict: Literal["passed", "rejected", "unchecked"]
     diagnostics: tuple[Diagnostic, ...]
     reason: str | None
     duration_ms: float
-    """Duration of the check, during which the program already starts."""
+    """Duration of the check. The program already starts while it is checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -101,9 +102,9 @@ class ToolCallStarted(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ApprovalRequested(_Event):
-    """A call waits for a decision, of the Corral's `approve` or by `Corral.executions.settle`.
+    """A call waits for a decision, by the Corral's `approve` or `Corral.executions.settle`.
 
-    `sequence` is the call's. `input` is the tool's input: validated, with defaults.
+    `sequence` is the number of the call. `input` is validated and includes defaults.
     """
 
     type: ClassVar[Literal["approval_requested"]] = "approval_requested"
@@ -115,7 +116,8 @@ class ApprovalRequested(_Event):
 
     @property
     def shown(self) -> str | None:
-        """The whole input as text for a person, as by `ApprovalRequest.shown`; None: it cannot be shown, so deny it."""
+        """The whole input as text for a person, as from `ApprovalRequest.shown`. None means that it cannot be shown:
+        deny the call."""
         try:
             return full_text(self.input, _SHOWN_CHARS)
         except ApprovalDenied:
@@ -138,14 +140,14 @@ class ApprovalDecided(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolCallProgress(_Event):
-    """A tool reported progress by `ToolCall.progress`. `tool` and `sequence` are the call's."""
+    """A tool reported progress by `ToolCall.progress`. `tool` and `sequence` identify the call."""
 
     type: ClassVar[Literal["tool_call_progress"]] = "tool_call_progress"
     tool: str
     sequence: int
     done: float
     total: float | None = None
-    """Value of `done` at the end, if the tool knows it."""
+    """Value that `done` reaches at the end, if the tool knows it."""
     message: str | None = None
 
 
@@ -193,7 +195,7 @@ _SHOWN_CHARS = 10_000
 
 
 class EventStream:
-    """Numbers and stamps the events of one execution, and passes them to observers."""
+    """Numbers and timestamps the events of one execution, and passes them to observers."""
 
     def __init__(
         self,
@@ -202,9 +204,9 @@ class EventStream:
         tool_call_id: str | None = None,
         shared: Sequence[OnEvent] = (),
     ) -> None:
-        """`shared`: observers of all executions; the sequence may change meanwhile."""
+        """`shared` are the observers of all executions; the list can change while this one runs."""
         self.observers: list[OnEvent] = []
-        """Observers of this execution alone."""
+        """Observers of this execution only."""
         self._shared = shared
         self._number = 0
         self._execution_id = execution_id
@@ -236,9 +238,9 @@ class EventStream:
 
 
 _FINISH_SECONDS = 5.0
-"""Time to deliver the remaining events at the end; then delivery is cancelled."""
+"""Seconds to deliver the remaining events at the end, after which delivery is cancelled."""
 _MOST_WAITING = 10_000
-"""Events that wait for an async function of `Corral.observe`; further ones are dropped."""
+"""Maximum number of events that wait for an async function of `Corral.observe`. Further ones are dropped."""
 
 
 class EventListener:
@@ -250,9 +252,9 @@ class EventListener:
         self._name = name
         self._waiting: deque[tuple[str, Awaitable[object]]] = deque()
         self._delivered: anyio.Event | None = None
-        """End of the delivery task; None if there is no such task."""
+        """Set when the delivery task ends; None if there is no such task."""
         self._scope: anyio.CancelScope | None = None
-        """Scope of that task once it runs. Callbacks of the event loop also emit events and cannot create a scope."""
+        """Cancel scope of the delivery task, created in there because `__call__` may run outside a task."""
 
     def __call__(self, event: Event) -> None:
         answer = self._function(event)
@@ -278,7 +280,7 @@ class EventListener:
             await delivered.wait()
 
     async def _deliver(self) -> None:
-        """Awaits all of the function's results, in order."""
+        """Awaits the function's results in order."""
         delivered = self._delivered
         assert delivered is not None
         try:
@@ -303,7 +305,7 @@ class EventListener:
 
 
 class Observation(EventListener):
-    """Observation of a Corral's executions, until `close`, or the end of its `with` or `async with` block."""
+    """Observation of a Corral's executions, until `close` or the end of its `with` or `async with` block."""
 
     def __init__(self, function: OnEvent, session_id: str | None, observations: list[Observation]) -> None:
         super().__init__(function, "an observer")
@@ -328,7 +330,7 @@ class Observation(EventListener):
             )
 
     def close(self) -> None:
-        """Ends the observation. Events that wait for an async function are still delivered. Idempotent."""
+        """Ends the observation. Events that are still queued for an async function are delivered. Idempotent."""
         self._closed = True
         if self._delivered is None:
             self._forget()
@@ -336,7 +338,7 @@ class Observation(EventListener):
     @override
     async def _deliver(self) -> None:
         await super()._deliver()
-        if self._closed:  # until now, closing the Corral would have waited for the remaining events
+        if self._closed:  # from now on, closing the Corral does not wait for the remaining events
             self._forget()
 
     def _forget(self) -> None:

@@ -1,6 +1,6 @@
-"""Languages of programs: facts for texts that models and people read.
+"""Languages of programs: facts that appear in texts for models and people.
 
-Each room has one table per subject, with an entry for every language: `programs.reading`, `model.printing`,
+Each room has its own table with an entry for every language: `programs.reading`, `model.printing`,
 `checking.languages`, `model.model_tools`. A test finds missing entries.
 """
 
@@ -23,7 +23,7 @@ class LanguageTraits:
     sandbox: str
     """Name of its default sandbox."""
     comment: str
-    """Start of a comment that extends to the end of the line."""
+    """Marker of a comment that extends to the end of the line."""
     npm: bool
     """True if its programs can import npm packages."""
     environment: str
@@ -31,7 +31,7 @@ class LanguageTraits:
     parse_json: str
     """Expression that parses JSON text."""
     named_argument: Callable[[str, str], str]
-    """Formats a single argument from its name and its literal."""
+    """Formats one argument of a call from its name and its literal."""
 
 
 LANGUAGES: Mapping[Language, LanguageTraits] = {

@@ -1,4 +1,4 @@
-"""Loggers whose records are safe: text from a guest, server, document or engine cannot forge a line."""
+"""Loggers with safe records: text from a guest, server, document or engine cannot forge a line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 _MAX_CHARS = 10_000
-"""Limit per argument, larger than an audit event that is logged because its sink failed."""
+"""Maximum characters of an argument. Larger than an audit event, which is logged if its sink failed."""
 _TRACEBACK_CHARS = 20_000
 _INDENT = "    | "
 
@@ -72,7 +72,7 @@ class _Fit(logging.Filter):
 
 class _FitWhole(_Fit):
     def filter(self, record: logging.LogRecord) -> bool:
-        with suppress(Exception):  # arguments that do not fit the message: its handler reports it
+        with suppress(Exception):  # arguments do not match the message, which the handler reports
             record.msg, record.args = _fit(record.getMessage()), None
         return super().filter(record)
 

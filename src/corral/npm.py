@@ -1,4 +1,4 @@
-"""Texts of npm packages, for programs and for servers that load them in advance."""
+"""Texts of npm packages, for programs and for servers that evaluate them in advance."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleTexts:
-    """Packages for one program, by specifier. `texts`: bodies of CommonJS functions, for all that it can require.
-    `failures`: the reasons why others that it names are missing."""
+    """Packages for one program, by specifier. `texts` are bodies of CommonJS functions, for everything that it can
+    require. `failures` are the reasons why packages that it names are missing."""
 
     allowed: tuple[str, ...]
     texts: Mapping[str, str]
@@ -19,20 +19,20 @@ class ModuleTexts:
     def without(self, preloaded: Mapping[str, frozenset[str]], env: Container[str]) -> ModuleTexts:
         """Returns the texts that a guest has not evaluated yet.
 
-        `preloaded`: the evaluated texts, each with the environment variables that it looked up while they were unset. A
-        text whose variables are in `env` has to be evaluated again.
+        `preloaded` has the evaluated texts, each with the environment variables that it looked up while they were
+        unset. If `env` sets one of these, the text has to be evaluated again.
         """
         names = {name for name, asked in preloaded.items() if not any(each in env for each in asked)}
         return replace(self, texts={name: text for name, text in self.texts.items() if name not in names})
 
 
 class Trial(NamedTuple):
-    """Findings from loading a package in a separate process."""
+    """Findings from evaluating a package in a separate process."""
 
     reasons: tuple[str, ...]
-    """Reasons to evaluate the package in each process."""
+    """Reasons why each process has to evaluate the package itself."""
     asynchronous: bool = False
-    """True if it started work that completes through the engine's event loop."""
+    """True if it started work that only the engine's event loop completes."""
     environment: frozenset[str] = frozenset()
     """Names of environment variables that it looked up."""
 
@@ -43,6 +43,6 @@ class NpmModules:
 
     names: tuple[str, ...]
     texts: Callable[[Collection[str]], Awaitable[ModuleTexts]]
-    """Returns the texts of some of them and of their dependencies."""
+    """Returns the texts of some packages and their dependencies."""
     trials: dict[str, Trial] = field(default_factory=dict[str, Trial])
-    """Findings about packages loaded already, by name."""
+    """Findings about packages that have been evaluated, by name."""

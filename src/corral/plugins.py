@@ -1,4 +1,4 @@
-"""Loads plug-ins by name: Corral's own from a table, others from entry points. Each is imported on first use."""
+"""Loads plug-ins by name: corral's own from a table, others from entry points. Each is imported on first use."""
 
 from __future__ import annotations
 

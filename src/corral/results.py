@@ -72,22 +72,22 @@ _REMEDIES = {
     ScopeDenied.code: "This caller may not use it in any way: do without it.",
     ApprovalDenied.code: "Do not call it again unless you are asked to.",
 }
-"""Advice to a model after an error whose message has none."""
+"""Advice to a model after an error, by its code, for messages that have none."""
 _PAUSED = "The program is paused until people have decided on its calls, and then continues. Do not run it again."
 _DEADLOCK_REMEDY = "Await only tool calls, timers, and promises that the program itself settles."
 _GUESSES_SHOWN = 5
 _CALLS_SHOWN = 20
-"""Maximum calls of each kind that are shown with their inputs; the others are counted."""
+"""Maximum number of calls per list that are shown with their inputs. The others are counted."""
 _INPUT_CHARS = 200
 _LONGEST = 1_000_000
-"""Maximum characters of an input, before it is shortened."""
+"""Maximum characters of an input that is parsed for shortening."""
 _UNAWAITED = "Calls that took effect although the program did not wait for them; do not repeat them"
 _CALLS_CHARS = 3_000
-"""Characters for each kind."""
+"""Maximum characters of each list of calls."""
 _FAILED_CONSOLE_CHARS = 2_500
-"""Maximum console of a failed program; mostly its end, where the reason is."""
+"""Maximum characters of a failed program's console; mostly its end, which usually has the reason."""
 _READ_BYTES = 1_000_000
-"""Maximum size of encoded inputs that are decoded for one text."""
+"""Maximum bytes of encoded inputs that are decoded for one text."""
 
 
 class Unread(NamedTuple):
@@ -95,11 +95,11 @@ class Unread(NamedTuple):
 
     read: Callable[[], object]
     size: int
-    """In bytes."""
+    """Bytes of the encoded value."""
 
 
 class _Values:
-    """Keeps large attributes encoded: the slot stays empty, and each access decodes the value."""
+    """Base of classes that keep large attributes encoded: each access decodes the value."""
 
     __slots__ = ("_unread",)
 
@@ -133,7 +133,7 @@ class JsonData:
 
     @property
     def computed(self) -> dict[str, object]:
-        """Computed members, written after the fields."""
+        """Computed members that the JSON has after the fields."""
         return {}
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -141,7 +141,7 @@ class JsonData:
         return json_text(_members(self), indent=indent)
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the same as plain data: dicts, lists, strings, numbers, booleans and None."""
+        """Returns `to_json` as plain data: dicts, lists, strings, numbers, booleans and None."""
         return from_json(self.to_json())
 
     def __repr__(self) -> str:
@@ -157,8 +157,8 @@ def _members(data: JsonData) -> dict[str, object]:
 class CallRecord(_Values, JsonData):
     """One call of an execution. `error` is set if the call failed; `duration_ms` is None while it runs.
 
-    A large `input` or `output` is kept as JSON and decoded at each access. Beyond the memory bound it is replaced by a
-    string with its size.
+    A large `input` or `output` is kept as JSON and decoded at each access. Beyond the memory limit, a string with the
+    size replaces it.
     """
 
     name: str
@@ -170,25 +170,25 @@ class CallRecord(_Values, JsonData):
     error: CallError | None = None
     duration_ms: float | None = None
     state: CallState = "waiting"
-    """State of the tool, independent of the reply."""
+    """State of the tool, whatever the reply was."""
     read_only: bool = False
-    """True if the tool is declared read-only; set only if the execution failed or left a call unawaited."""
+    """True if the tool is declared read-only. Set only if the execution failed or left a call unawaited."""
     remark: str | None = None
-    """Mismatch between the output and its declaration."""
+    """Difference between the output and its declaration."""
     decision: Approved | Denied | None = None
     """Decision on a call that required approval."""
     replayed: bool = False
-    """True if the reply was on record, and the tool did not run for it."""
+    """True if the reply came from the record, so the tool did not run."""
     masked: frozenset[str] = frozenset()
-    """Secret members of the input, according to the tool's schema; set together with `read_only`."""
+    """Secret members of the input, according to the tool's schema. Set whenever `read_only` is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramCapabilities:
     """Capabilities that a program can use, according to its source.
 
-    `tools`: the tools it names. `scopes`: the scopes they require. `any_tool`: True if it computes tool names or passes
-    `tools` on, so that it can call any other tool too.
+    `tools` are the tools that it names, `scopes` the scopes that these require. `any_tool` is True if it computes tool
+    names or passes `tools` on, so that it could call any other tool too.
     """
 
     tools: tuple[str, ...] = ()
@@ -204,7 +204,7 @@ class FileChanges(JsonData):
     changed: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
     unlisted: int = 0
-    """Paths beyond the first 1,000 of each."""
+    """Number of paths omitted after the first 1,000 of each list."""
 
     def __bool__(self) -> bool:
         return bool(self.created or self.changed or self.deleted)
@@ -215,9 +215,9 @@ class ExecutionResult(JsonData):
     """Result of an execution, successful or not.
 
     `console` is the console as text, `logs` the same as entries. `tool_calls` lists every call, also after a failure.
-    `truncated` describes what was left out for size. `checked` is True if the program was type-checked before its first
-    call. `capabilities` has the tools that it refers to (None: not analysed). `files` has what has changed in its
-    session's directories since the session's last execution or since it was opened (None: it ran in no session).
+    `truncated` describes omissions because of size. `checked` is True if the program was type-checked before its first
+    call. `capabilities` has the tools that it refers to; None if they were not analysed. `files` lists the changes in
+    its session's directories since the last execution, or since the session was opened; None without a session.
     `pending` has the calls of a paused execution that wait for decisions.
     """
 
@@ -271,8 +271,8 @@ class ExecutionResult(JsonData):
     def model_text(self, max_chars: int = 50_000, *, transform: Callable[[Any], object] | None = None) -> str:
         """Formats the result for a model: value or error, calls made before an error, console, notes.
 
-        Each part is shortened to `max_chars`, with a remark. `transform` can change the value before it is shown. If it
-        raises, the unchanged value is shown.
+        Parts longer than `max_chars` are shortened, with a remark. `transform` can change the value before it is shown;
+        if it raises, the original value is shown.
         """
         return _model_text(self, max_chars, transform)
 
@@ -346,7 +346,7 @@ def _json_in(text: str) -> object:
         return None
     try:
         return from_json(text)
-    except (ValueError, TypeError):  # TypeError: half of a surrogate pair
+    except (ValueError, TypeError):  # a lone surrogate raises TypeError
         return None
 
 
@@ -357,7 +357,7 @@ def _error_text(error: ExecutionError, status: Status) -> str:
     nothing = "; nothing ran" if status == "rejected" else ""
     lines = [f"The {what} {_ENDED.get(status, status)}{place}{nothing}.", f"{error.name}: {error.message}"]
     frames = [line for line in (error.stack or "").splitlines() if line.startswith(("    at ", "  File "))]
-    if len(frames) > 1:  # a single frame repeats the place above
+    if len(frames) > 1:  # a single frame would repeat the position above
         lines += frames
     if error.cause is not None:
         lines.append(f"Caused by: {error.cause}")
@@ -400,7 +400,7 @@ def _call_lines(calls: Sequence[CallRecord]) -> Iterator[str]:
 
 
 def _left_effects(result: ExecutionResult) -> list[CallRecord]:
-    """Returns the calls that changed something without being awaited."""
+    """Lists the calls that took effect although the program did not await them."""
     unawaited = {call.sequence for call in result.unawaited if call.sequence}
     records = [record for record in result.tool_calls if unawaited and record.sequence in unawaited]
     return [record for record in records if record.error is None and not record.read_only]

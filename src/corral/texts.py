@@ -1,4 +1,4 @@
-"""Program texts as data: edits, positions, and maps from the code that runs back to the source.
+"""Program texts: edits, positions, and maps from the code that runs back to the source.
 
 Offsets are in bytes of UTF-8, as the parser counts; columns are in UTF-16 units, as engines count.
 """
@@ -17,7 +17,7 @@ from pydantic_core import from_json
 from corral.concurrency.cached_property import cached_property
 
 LINE_END = rb"\r\n|\r|\n|\xe2\x80[\xa8\xa9]"
-"""Regular expression for JavaScript's line ends."""
+"""Regular expression for JavaScript's line terminators."""
 _BASE64 = {letter: value for value, letter in enumerate(f"{ascii_uppercase}{ascii_lowercase}{digits}+/")}
 _MAX_MAPPINGS = 1_000_000
 _MAX_LINES = 100_000
@@ -28,7 +28,7 @@ _WIDE = re.compile(rb"[\xc0-\xff][\x80-\xbf]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Place in the source as the model wrote it. Lines and columns count from 1, columns in UTF-16 units."""
+    """Position in the model's source. Lines and columns count from 1, columns in UTF-16 units."""
 
     line: int
     column: int
@@ -46,7 +46,7 @@ class Edit(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A changed stretch of the source, and the stretch of the output that replaces it."""
+    """Changed span of the source, and the span of the output that replaces it."""
 
     output_start: int
     output_end: int
@@ -55,7 +55,7 @@ class Piece(NamedTuple):
 
 
 class TextIndex:
-    """Index of a text, built in one pass; lines, columns and offsets are then found by bisection."""
+    """Index of a text, built in one pass. Lines, columns and offsets are found by bisection."""
 
     def __init__(self, text: bytes, line_end: bytes = LINE_END) -> None:
         self._length = len(text)
@@ -73,7 +73,7 @@ class TextIndex:
         return self._units[wide] + offset - self._bytes[wide]
 
     def offset_of(self, units: int) -> int:
-        """Returns the offset after that many UTF-16 units."""
+        """Returns the offset of a position in UTF-16 units."""
         wide = bisect_right(self._units, units) - 1
         return self._bytes[wide] + units - self._units[wide]
 
@@ -83,7 +83,7 @@ class TextIndex:
         return Position(line=line, column=self.units(offset) - self.units(self._lines[line - 1]) + 1)
 
     def offset(self, line: int, column: int) -> int:
-        """Returns the offset of a line and column, or the end of a line or text that is too short."""
+        """Returns the offset of a line and column. Beyond the end of a line or of the text, returns that end."""
         if line > len(self._lines):
             return self._length
         start = self._lines[max(line, 1) - 1]
@@ -102,7 +102,7 @@ class PositionMap:
     line_end: bytes = LINE_END
 
     def __call__(self, line: int, column: int) -> Position:
-        """Returns the place in the source; a place in added text maps to the source next to it."""
+        """Returns the position in the source. A position in added text maps to the source next to it."""
         return self._source.position(self.source_offset(self._output.offset(line, column)))
 
     def __getstate__(self) -> dict[str, object]:
@@ -141,12 +141,12 @@ class SourceMap:
     """Maps a line and column of compiled code back to the source. It can be pickled."""
 
     lines: tuple[tuple[int, ...], ...]
-    """Segments of each line of the code, concatenated: column, then line and column of the source, from 0."""
+    """Segments of all lines of the code, concatenated: a column, and the source's line and column, from 0."""
     margin: int = 0
-    """Columns removed from the left of the source before it was compiled."""
+    """Columns of indentation removed from the source before it was compiled."""
 
     def __call__(self, line: int, column: int) -> Position:
-        """Returns the source place of a place in the code; added code maps to the code before it."""
+        """Returns the source position of a position in the code. Added code maps to the code before it."""
         for number in range(min(line, len(self.lines)) - 1, -1, -1):
             segments = self.lines[number]
             before = column - 1 if number == line - 1 else _END
@@ -186,7 +186,7 @@ def read_source_map(text: str, margin: int = 0) -> SourceMap:
 
 
 def _numbers(encoded: str) -> Iterator[int]:
-    """Decodes the base64 VLQ of one segment."""
+    """Decodes the base64 VLQ numbers of one segment."""
     number = shift = 0
     for letter in encoded:
         digit = _BASE64.get(letter)
@@ -200,11 +200,11 @@ def _numbers(encoded: str) -> Iterator[int]:
 
 
 Placing: TypeAlias = PositionMap | SourceMap
-"""Maps a line and column of an edited text back to the text before the edit."""
+"""Function that maps a line and column of an edited text back to the text before the edit."""
 
 
 def located(positions: Iterable[Placing], line: int, column: int) -> Position:
-    """Maps a line and column back through several changes, the last one first."""
+    """Maps a line and column back through several edits, the last edit first."""
     place = Position(line=line, column=column)
     for each in positions:
         place = each(place.line, place.column)
@@ -213,7 +213,7 @@ def located(positions: Iterable[Placing], line: int, column: int) -> Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypedText:
-    """Program for a type checker: recovered, with its types, without the code that captures its result.
+    """Program for a type checker: as recovered, with its types, without the code that captures its result.
 
     Offsets and spans are in bytes of `text`.
     """
@@ -222,18 +222,18 @@ class TypedText:
     parsed: bytes
     """Text to parse: `text`, changed where the parser would misread it. Offsets are the same."""
     edits: tuple[Edit, ...]
-    """Edits that are always needed."""
+    """Edits that the checker always needs."""
     entered: tuple[tuple[int, int], ...]
-    """Spans of the program's own functions that are called with the tools."""
+    """Spans of the program's own functions that receive the tools as arguments."""
     positions: tuple[PositionMap, ...] = ()
     """Maps from `text` back to the source, the last change first."""
     types: tuple[tuple[int, int], ...] = ()
-    """Spans of its own types, which are removed before it runs."""
+    """Spans of type annotations, which are removed before the program runs."""
     free: tuple[str, ...] = ()
-    """Classes that a Python program uses outside annotations without binding them, or imports from the tools, as
+    """Classes that a Python program imports from the tools, or uses outside annotations without binding them, as
     `tools.Name`."""
     commonjs: bool = False
-    """True for exports in the style of CommonJS."""
+    """True if the program exports in the style of CommonJS."""
     nodes: int = 0
     """Number of syntax tree nodes: the cost of reading it."""
     start: int = -1

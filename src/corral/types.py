@@ -1,4 +1,4 @@
-"""Values passed between the stages of the pipeline, nearly all frozen.
+"""Values passed between the stages of the pipeline, nearly all of them frozen.
 
 Those on the hot path are named tuples: a frozen dataclass takes three times as long to create.
 """
@@ -66,7 +66,7 @@ MAX_TOOL_PATH = 200
 
 
 class Frozen(BaseModel):
-    """Base of values that callers construct: frozen; the error for an unknown key lists the valid ones."""
+    """Base of values that callers construct: frozen, and the error for an unknown key lists the valid ones."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -97,21 +97,21 @@ class Limits(Frozen):
 
     Beyond `wall_seconds` or `cpu_seconds` the execution is `timed_out`. Beyond `calls` a call throws
     `CallBudgetExceeded`. Calls beyond `calls_in_flight` wait. Console output beyond `log_bytes` is dropped and reported
-    in `ExecutionResult.truncated`. A value beyond its bound is an error that names the bound.
+    in `ExecutionResult.truncated`. Any other value beyond its limit is an error that names the limit.
     """
 
     wall_seconds: PositiveSeconds = 60.0
-    """Wall clock from the sandbox being ready to the last call's reply."""
+    """Seconds from when the sandbox is ready to the last call's reply."""
     cpu_seconds: PositiveSeconds = 30.0
-    """Processor time of the guest only."""
+    """Seconds of the guest's processor time."""
     memory_mb: Positive = 64
-    """The guest's own memory, above that of its idle engine."""
+    """The guest's own memory, beyond that of an idle engine."""
     calls: Positive = 256
     """Total tool calls."""
     calls_in_flight: Positive = 128
     """Tool calls running at the same time; further ones wait."""
     source_bytes: Positive = 256_000
-    """The program's source as UTF-8, including fences and prose."""
+    """The program's source as UTF-8, including prose and code fences."""
     value_bytes: Positive = 1_000_000
     """The program's result, encoded."""
     log_bytes: Positive = 64_000
@@ -121,7 +121,7 @@ class Limits(Frozen):
     tool_output_bytes: Positive = 4_000_000
     """One tool call's output, encoded."""
     journal_bytes: Positive = 64_000_000
-    """Inputs and outputs that a durable execution records, and 200 bytes for each call and timer."""
+    """Bytes that a durable execution records: inputs and outputs, plus 200 bytes for each call and timer."""
 
 
 def _scopes(value: object) -> object:
@@ -167,7 +167,7 @@ class ExecutionContext(Frozen):
     metadata: Annotated[Mapping[str, Any], AfterValidator(_json_only)] = Field(default_factory=dict, repr=False)
     local: Mapping[str, Any] = Field(default_factory=dict, repr=False, exclude=True)
 
-    if TYPE_CHECKING:  # the fields have the types of a read; the constructor takes scopes as any iterable
+    if TYPE_CHECKING:  # fields are typed as they are read; the constructor takes scopes as any iterable
 
         def __init__(
             self,
@@ -194,9 +194,9 @@ class Audience(TypedDict, total=False):
     """Caller to whom tools are shown."""
 
     context: ExecutionContext | None
-    """The caller. None: a caller without scopes."""
+    """None stands for a caller without scopes."""
     hide_denied: bool | None
-    """True hides tools that the caller may not call. None: the Corral's setting."""
+    """True hides tools that the caller may not call. None applies the Corral's setting."""
 
 
 class _Short:
@@ -211,7 +211,7 @@ class _Short:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """Allows a call. `by`: who decided, for the record."""
+    """Allows a call. `by` is for the record: who decided."""
 
     by: str | None = field(default=None, kw_only=True)
     type: Literal["approved"] = field(default="approved", init=False, repr=False)
@@ -219,7 +219,7 @@ class Approved:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """Denies a call. The program sees the `reason`; `by` is for the record only."""
+    """Denies a call. The program sees the `reason`; `by`, who decided, is for the record only."""
 
     reason: str = ""
     by: str | None = field(default=None, kw_only=True)
@@ -233,7 +233,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Makes an uncertain call again, with the same idempotency key. `by`: who decided, for the record."""
+    """Repeats an uncertain call, with the same idempotency key. `by` is for the record: who decided."""
 
     by: str | None = field(default=None, kw_only=True)
     type: Literal["retry"] = field(default="retry", init=False, repr=False)
@@ -241,7 +241,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Answers an uncertain call with the value that it returned, without making it again."""
+    """Answers an uncertain call with the value that it is known to have returned, without repeating it."""
 
     value: Any = None
     by: str | None = field(default=None, kw_only=True)
@@ -261,25 +261,25 @@ class ApprovalRequest:
     input: Any
     """For a function, a dict from parameter to value; else the parsed input document."""
     arguments: Any
-    """Input from the program: plain data, without defaults."""
+    """Input as the program passed it: plain data, without defaults."""
     description: str
     read_only: bool
     context: ExecutionContext
     execution_id: str
     sequence: int
     reason: str | None = None
-    """Reason other than the tool's `needs_approval`: the effect of an uncertain call is unknown."""
+    """Reason for the request, if it is not `needs_approval`: the effect of an uncertain call is unknown."""
     asked_at: float = field(default_factory=time.time)
     """Time of the request, in seconds since the Unix epoch."""
 
     def shown(self, max_chars: int = 10_000) -> str:
         """Formats the whole input for a person: JSON, one member per line unless it is short.
 
-        Characters that hide, move or imitate others are escaped, such as control and bidirectional characters.
+        Characters that hide, move or imitate others, such as control and bidirectional characters, are escaped.
 
         Raises:
-            ApprovalDenied: the text is longer than `max_chars`, or a value cannot be shown. Raised within `approve`, it
-                denies the call with this reason.
+            ApprovalDenied: the text is longer than `max_chars`, or a value cannot be shown. If `approve` lets it
+                propagate, the call is denied with this reason.
         """
         return full_text(self.input, max_chars)
 
@@ -289,16 +289,17 @@ Settlement: TypeAlias = Approved | Denied | Retry | Settled
 """Decision on a call of a durable execution; `Retry` and `Settled` are for uncertain calls."""
 
 Approve: TypeAlias = Callable[[ApprovalRequest], bool | Decision | Later | Awaitable[bool | Decision | Later]]
-"""Function that decides on a call that needs an approval. Only `Approved`, or True, allows it. `Denied` denies it with
-a reason that the program sees, as raising `ApprovalDenied` does. `Later` leaves it to
-`Corral.executions.settle`. Concurrent calls are asked about concurrently."""
+"""Function that decides on a call that needs approval. Only `Approved`, or True, allows it. `Denied` denies it with a
+reason that the program sees, as raising `ApprovalDenied` does. `Later` leaves it to `Corral.executions.settle`.
+Concurrent calls are decided concurrently."""
 
 
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 CallState: TypeAlias = Literal["waiting", "started", "raised", "returned"]
-"""State of a call. `waiting`: its tool has not started. `started`: its end is unknown, so it may have taken effect.
-`raised`: it failed by itself. `returned`: it ran, even if its result was withheld."""
+"""State of a call. `waiting`: its tool has not started. `started`: its tool started and its outcome is unknown, so it
+may have taken effect. `raised`: the tool raised an error. `returned`: the tool returned, even if its result was
+withheld."""
 
 
 class CallRequest(NamedTuple):
@@ -312,7 +313,7 @@ class CallRequest(NamedTuple):
     size: int = 0
     """Size of the input on arrival, in bytes."""
     reread: Callable[[], object] | None = None
-    """Decodes the input again from its message, if that is kept."""
+    """Decodes the input again from its message, if the message is kept."""
 
     open_stream: OpenStream | None = None
     """Opens the call's stream; None if the bridge cannot stream, so that a tool's items arrive as a list."""
@@ -322,9 +323,9 @@ class CallRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallError:
-    """Error of a call in the program: an Error with this `name`, `message` and `code`.
+    """Error of a call. In the program it is an Error with this `name`, `message` and `code`.
 
-    `retry_after_seconds` is set for `RateLimited`; the host's log has the details of a `correlation_id`.
+    `retry_after_seconds` is set for `RateLimited`. The host's log has the details under the `correlation_id`.
     """
 
     code: str
@@ -370,16 +371,16 @@ class Reply(NamedTuple):
     nothing: bool = False
     parked: bool = False
     stamp: tuple[float, float] | None = None
-    """Clocks of a durable program once it has this reply: wall clock and active time, in milliseconds."""
+    """For a durable program, its clocks after this reply: wall clock and active time, in milliseconds."""
 
 
 class GuestState(NamedTuple):
-    """Statement of a guest about its durable program so far: equal for two runs that went the same way."""
+    """A guest's summary of its durable program so far. Two runs that took the same course have equal ones."""
 
     calls: int
-    """Number of its calls and timers."""
+    """Number of calls and timers."""
     digest: str
-    """Digest of the chance that it has drawn, its timers and its console output."""
+    """Digest of the program's random numbers, timers and console output."""
 
 
 class StreamSink(Protocol):
@@ -390,12 +391,12 @@ class StreamSink(Protocol):
         ...
 
     async def room(self) -> None:
-        """Waits until the program has read enough items, or has stopped reading."""
+        """Waits until the program has read enough items or stopped reading."""
         ...
 
 
 OpenStream: TypeAlias = Callable[[Callable[[], object]], StreamSink]
-"""Opens the stream of a call. Its argument is called when the program stops reading."""
+"""Opens the stream of a call. The argument is called when the program stops reading."""
 
 
 RequestHandler: TypeAlias = Callable[[CallRequest], Awaitable[Reply]]
@@ -422,7 +423,7 @@ class HttpEndpoint:
 
 
 Endpoint: TypeAlias = PipeEndpoint | HttpEndpoint
-"""Address of the bridge for a guest: one member for each kind of transport."""
+"""Way for a guest to reach the bridge: one member per kind of transport."""
 
 
 # --- a program and its run ------------------------------------------------------------------------------------
@@ -438,21 +439,21 @@ class Diagnostic:
     line: int | None = None
     column: int | None = None
     show: Literal["always", "on_failure"] = "always"
-    """Condition for `ExecutionResult.model_text` to show it; `on_failure` is for guesses at the cause of a failure."""
+    """Occasions on which `ExecutionResult.model_text` shows it. `on_failure` is for guesses at a cause."""
 
 
 class ToolReference(NamedTuple):
-    """Tool that a program refers to, with the place of the first reference in the model's source."""
+    """Tool that a program refers to, with the position of the first reference in the model's source."""
 
     path: str
-    """`name`, `namespace.name`, or a namespace that stands for all its tools. A member of a tool, as in
-    `tools.add.bind`, looks the same as a tool in a namespace."""
+    """`name`, `namespace.name`, or a namespace that stands for all its tools. A tool's own member, as in
+    `tools.add.bind`, looks like a tool in a namespace."""
     line: int
     column: int
 
 
 class References(NamedTuple):
-    """Tools that a program refers to, as far as its source shows them."""
+    """Tools that a program refers to, as far as its source shows."""
 
     named: tuple[ToolReference, ...] = ()
     """First reference to each path, in order of appearance."""
@@ -472,14 +473,14 @@ class Program:
     source: str
     """The model's whole answer."""
     code: str
-    """Code to evaluate. It keeps the lines of the source, apart from the frame around a Python program."""
+    """Code to evaluate. It has the lines of the source, plus a frame around Python programs."""
     positions: tuple[Placing, ...] = ()
-    """Maps from `code` back to the model's source, the last change first; empty if they are the same."""
+    """Maps from `code` back to the model's source, the last edit first; empty if they are the same."""
     diagnostics: tuple[Diagnostic, ...] = ()
     imports: tuple[str, ...] = ()
     """Imported module specifiers, in order of appearance."""
     references: References | None = None
-    """Tools it refers to; None: not analysed."""
+    """Tools that it refers to; None if they were not analysed."""
     typed: TypedText | None = None
     """The program for a type checker; None: it does not parse as a whole."""
     binds: tuple[str, ...] = ()
@@ -494,7 +495,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class LogEntry(_Short):
-    """One console call of the program. `time` is in seconds since the Unix epoch, as the host received it."""
+    """Console output of one call. `time` is when the host received it, in seconds since the Unix epoch."""
 
     level: LogLevel
     text: str
@@ -505,8 +506,8 @@ class LogEntry(_Short):
 class Unawaited:
     """Call that the program started without awaiting it. It ran to its end; `error` is set if it failed.
 
-    `sequence` is 0 if the program ended before the call was made. `late` is True if the call was awaited, but in a
-    function that the program did not await.
+    `sequence` is 0 if the program ended before the call was made. `late` is True if the call was awaited, but by a
+    function that was itself not awaited.
     """
 
     tool: str
@@ -522,7 +523,7 @@ class ExecutionError:
     """Error of an execution. `code` belongs to a class in `corral.errors`.
 
     `name` and `message` come from the error that the program threw, if any. `line` and `column` are in the model's
-    source. `stack` has only the program's own frames.
+    source. `stack` has only the frames of the program.
     """
 
     code: str
@@ -536,7 +537,7 @@ class ExecutionError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """Outcome of a guest, returned by a sandbox. Failures of the program are data here, never exceptions."""
+    """Outcome of a guest, as a sandbox returns it. Failures of the program are data here, never exceptions."""
 
     value: object = None
     error: ExecutionError | None = None
@@ -552,15 +553,15 @@ class PythonModules:
 
     folder: Path
     version: str
-    """Changes with the folder's content."""
+    """Digest that changes with the folder's content."""
     offered: tuple[str, ...]
-    """Module names for programs; the folder also has their dependencies."""
+    """Names of modules that programs may import. The folder also contains their dependencies."""
     preloaded: tuple[str, ...] = ()
     """Names of modules to import before a program arrives."""
 
 
 class SandboxConfig(Frozen):
-    """Settings of a sandbox before its start: its whole key. A sandbox is only reused for equal settings."""
+    """Settings with which a sandbox is started. It is reused only for equal settings."""
 
     language: Language = "typescript"
     memory_mb: Positive = 64
@@ -569,24 +570,24 @@ class SandboxConfig(Frozen):
     owner: Owner | None = None
     """Owner of a reusable sandbox, which only serves executions of this owner. None disables reuse."""
     space: Space | None = None
-    """Directories of the only session that it serves."""
+    """Directories of the one session that it serves."""
     modules: bool = False
     """True if TypeScript programs may load packages and the engine's built-in modules."""
     packages: PythonModules | None = None
-    """Packages for Python programs, besides the provider's."""
+    """Packages for Python programs, in addition to the provider's."""
     preloads: NpmModules | None = None
     """Packages for TypeScript programs that a server evaluates before it forks."""
     durable: bool = False
-    """True if its program must run the same way each time that it gets the same replies."""
+    """True if its program, given the same replies, must run the same way every time."""
 
     @property
     def unowned(self) -> SandboxConfig:
-        """Returns the settings without their owner. Unused sandboxes with equal ones are interchangeable."""
+        """Returns the settings without their owner. Unused sandboxes are interchangeable if these are equal."""
         return self if self.owner is None else self.model_copy(update={"owner": None})
 
 
 TIMER = "$timer"
-"""Service of durable executions: its input is a number of milliseconds, after which it replies."""
+"""Name of a service of durable executions, which replies after a number of milliseconds, its input."""
 
 LimitName: TypeAlias = Literal["cpu_seconds", "memory_mb", "value_bytes", "log_bytes"]
 """Limits that only a sandbox can enforce. The host enforces the others for every sandbox."""
@@ -598,17 +599,18 @@ class Containment(Frozen):
     """Containment that a Corral demands of its sandboxes. `accept_unenforced` takes any iterable of names."""
 
     required: Tier = "landlock"
-    """The lowest tier in which programs run. Opening the Corral fails where there is only less."""
+    """The lowest tier in which programs may run. Opening the Corral fails if only weaker ones are available."""
     accept_unenforced: frozenset[LimitName] = frozenset()
     """Limits that a sandbox need not enforce."""
 
-    if TYPE_CHECKING:  # the fields have the types of a read; the constructor takes names as any iterable
+    if TYPE_CHECKING:  # fields are typed as they are read; the constructor takes names as any iterable
 
         def __init__(self, *, required: Tier = ..., accept_unenforced: Iterable[LimitName] = ...) -> None: ...
 
     @classmethod
     def development(cls) -> Self:
-        """Returns the weakest: no tier, and no limit of sandboxes, as for programs of your own on any system."""
+        """Returns the weakest demand: no tier, and no limits that need a sandbox. For your own programs, on any
+        system."""
         return cls(required="none", accept_unenforced=LIMITS_OF_SANDBOXES)
 
 
@@ -618,7 +620,7 @@ class Capabilities:
 
     languages: frozenset[Language]
     enforces: frozenset[LimitName]
-    """Limits that it enforces on this machine; the user has to accept the others by name."""
+    """Limits that it enforces on this machine. Users have to accept the others by name."""
     bridges: frozenset[str] = frozenset({"pipe"})
     """Bridge protocols that its guests speak."""
     modules: bool = False
@@ -628,4 +630,4 @@ class Capabilities:
     cells: bool = False
     """True if its guests can run the cells of a notebook."""
     start_timeout_seconds: float = 30.0
-    """Maximum time for any start, including the first. On a loaded machine a local engine takes tenths of a second."""
+    """Maximum seconds for a start, including the first. On a loaded machine a local engine takes tenths of a second."""

@@ -46,7 +46,7 @@ def test_a_script_without_an_event_loop(warm_deno: DenoSandbox) -> None:
 
 def test_a_sync_session_needs_an_open_corral_and_has_files() -> None:
     corral = Corral(sessions=Sessions())
-    with pytest.raises(ConfigError, match="open it first, by `with`"), corral.sync.session():
+    with pytest.raises(ConfigError, match="open it first, in a `with` block"), corral.sync.session():
         pass
     with corral.sync as opened, opened.session() as session:
         session.files.write_text("/workspace/a.txt", "hello")

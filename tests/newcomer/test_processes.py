@@ -25,7 +25,7 @@ def test_a_fork_that_uses_an_open_corral_is_told_to_open_it_there(host: Host) ->
             run(corral)
     """)
     assert (lines[0], lines[2]) == ("True 42", "True 42")
-    assert "ConfigError <Corral of 1 tool, open> was opened by the process that this one is a fork of" in lines[1]
+    assert "ConfigError <Corral of 1 tool, open> was opened before this process was forked" in lines[1]
     assert "`with corral:`" in lines[1]
 
 

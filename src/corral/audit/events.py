@@ -27,11 +27,11 @@ its outcome is unknown. `pending`: the call is stored until a decision. `undone`
 _FORMAT = 1
 _TEXT_CHARS = 1000
 _SHORT_BYTES = 500
-"""Maximum size of fields that readers filter by. A PostgreSQL index takes up to 2,704 bytes (a third of a page)."""
+"""Maximum bytes of fields that readers filter by. PostgreSQL indexes up to 2,704 bytes (a third of a page)."""
 _DIGEST_CHARS = 32
 _LONG = frozenset({"reason", "arguments"})
 _LARGEST = 2**63 - 1
-"""Maximum of the integers that every database supports."""
+"""Largest integer that every database supports."""
 _DEPTH = 20
 _ids = itertools.count()
 _process = secrets.randbits(32)
@@ -76,11 +76,11 @@ class AuditEvent(NamedTuple):
     organization_id: str | None = None
     session_id: str | None = None
     tool: str | None = None
-    """Name in the program; the tool may not exist."""
+    """Tool name as the program wrote it; such a tool may not exist."""
     sequence: int | None = None
     """Number of the call within its execution."""
     arguments: object = None
-    """None, or the input's digest or redacted copy; see `AuditLog.shown`."""
+    """Digest or redacted copy of the input, or None; see `AuditLog.shown`."""
     correlation_id: str | None = None
     """Identifies a failure in the host's log."""
     language: str | None = None
@@ -115,7 +115,7 @@ _NAMES = ("v", *AuditEvent._fields)
 
 
 def json_of(event: AuditEvent) -> bytes:
-    """Returns `AuditEvent.to_json` of a cleaned event, such as those passed to sinks."""
+    """Returns the JSON line of an event that is already clean, such as those passed to sinks."""
     return to_json(dict(zip(_NAMES, (_FORMAT, *event), strict=True)))
 
 
@@ -125,7 +125,8 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
 
 
 def cleaned(event: AuditEvent) -> AuditEvent:
-    """Returns the event in a form for every sink: well-formed, short texts without U+0000, finite and 64-bit numbers.
+    """Returns the event in a form that every sink can store: short, well-formed texts without U+0000, and finite 64-bit
+    numbers.
 
     Texts are shortened by `short_text`; `reason` and texts in `arguments` have up to 1,000 characters.
     """
@@ -148,7 +149,7 @@ def cleaned(event: AuditEvent) -> AuditEvent:
 
 
 def short_text(text: str) -> str:
-    """Returns a text for fields that readers filter by: well-formed, without U+0000, at most 500 bytes of UTF-8.
+    """Returns a text that readers can filter by: well-formed, without U+0000, at most 500 bytes of UTF-8.
 
     A longer text is cut, and a part of its digest is appended, so that different texts stay different.
     """
@@ -207,8 +208,7 @@ def _encodable(value: Any) -> object:
 
 
 def _canonical_encoder() -> Callable[[object], str]:
-    """Returns `json.dumps` in canonical form, if possible with a single C encoder: creating one takes longer than
-    encoding."""
+    """Returns canonical JSON, with a shared C encoder if possible: creating an encoder takes longer than encoding."""
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
         return json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_encodable).encode

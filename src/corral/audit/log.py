@@ -30,23 +30,23 @@ from corral.types import JsonSchema
 _Entry: TypeAlias = tuple[AuditEvent | None, "Receipt | None"]
 
 _COLLECT_SECONDS = 0.05
-"""Seconds that a batch's first event waits for others, unless a caller waits for it."""
+"""Seconds that a batch waits for more events after its first, unless a caller waits for it."""
 _BATCH = 500
 _IDLE_SECONDS = 10.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _ATTEMPTS = 3
-"""Number of failures of a batch before its events are written one by one."""
+"""Number of times that a batch fails before its events are written one by one."""
 _PROBES = 5
-"""Maximum number of events that are tried to find one that the sink accepts."""
+"""Maximum number of events to try in search of one that the sink accepts."""
 _STALLED_SECONDS = 5.0
 _LONGEST_WRITE_SECONDS = 30.0
 """Seconds after which an async sink counts as failed; a sync one cannot be interrupted."""
 _LEAVING_SECONDS = 5.0
-"""Seconds that the process's exit waits for unflushed events, for all sinks together."""
+"""Seconds that the process waits for unflushed events when it exits, for all sinks together."""
 
 
 class Receipt:
-    """Notifies one waiting task or thread when all `writers` have succeeded or failed."""
+    """Notifies one waiting task or thread once each of `writers` has succeeded or failed."""
 
     def __init__(self, writers: Iterable[Writer], notify: Callable[[], object]) -> None:
         self._missing = set(writers)
@@ -72,11 +72,11 @@ class Receipt:
 
 
 class Writer:
-    """Queue with a thread that runs while it is not empty, and for some seconds more.
+    """Queue of events for one sink. Its thread runs while the queue has events, and for some seconds afterwards.
 
-    A failed batch is retried at once, as a connection could have been closed meanwhile, then after growing pauses and
-    at each flush. It stays at the head of the queue until it is written, without events that the sink rejects while it
-    accepts others. Callers that wait are notified of the failure.
+    A failed batch is retried at once, in case the connection had only been closed, then after growing pauses and at
+    each flush. It stays at the head of the queue until it is written. Events that the sink rejects while it accepts
+    others are dropped. Waiting callers are notified of the failure.
     """
 
     def __init__(self, sink: AuditSink, *, queue_events: int) -> None:
@@ -89,7 +89,7 @@ class Writer:
         self._queue: deque[_Entry] = deque()
         self._batch: list[_Entry] = []
         """Events taken from the queue that the sink has not accepted yet."""
-        self._lock = threading.Lock()  # held to start the thread, and while the thread decides to end
+        self._lock = threading.Lock()  # held while the thread is started and while it decides to end
         self._thread: threading.Thread | None = None
         self._ended = True
         self._awake = False
@@ -100,9 +100,9 @@ class Writer:
         self._failing = False
         """True from a failed write until one succeeds."""
         self._told = False
-        """True if the failure was logged; a failure that a retry fixes is not."""
+        """True if the failure was logged. A failure that the first retry fixes is not."""
         self._began: float | None = None
-        """Start of the current write, by the monotonic clock."""
+        """Start of the current write, on the monotonic clock."""
 
     def put(self, event: AuditEvent) -> bool:
         """Queues an event; returns False if the queue is full."""
@@ -114,9 +114,9 @@ class Writer:
         return True
 
     def put_with_receipt(self, event: AuditEvent | None, receipt: Receipt) -> bool:
-        """Queues an event to be written at once, even beyond the bound; returns False at twice the bound.
+        """Queues an event to be written at once, even beyond the maximum; returns False at twice the maximum.
 
-        Without an event, the receipt is for the events already queued, and a failing sink is retried.
+        Without an event, the receipt covers the events already queued, and a failing sink is retried.
         """
         if event is not None and len(self._queue) >= 2 * self._bound:
             return False
@@ -138,7 +138,7 @@ class Writer:
         return sum(event is not None for event, _ in self._entries())
 
     def close(self, within_seconds: float) -> None:
-        """Ends the thread after it has written all it can. Events that the sink does not accept stay queued."""
+        """Writes what can be written, then ends the thread. Events that the sink does not accept stay queued."""
         with self._lock:
             thread = self._thread
             self._closing.set()
@@ -148,7 +148,7 @@ class Writer:
             thread.join(within_seconds)
 
     def after_fork(self) -> None:
-        """Clears the queue in a forked process: its events are the parent's to write."""
+        """Clears the queue in a forked process, because its events are the parent's to write."""
         self._reset()
         self.sink.after_fork()
 
@@ -165,14 +165,14 @@ class Writer:
             self._work.set()
 
     def _entries(self) -> list[_Entry]:
-        queued = self._queue.copy()  # first, so that events the thread takes meanwhile are in both
+        queued = self._queue.copy()  # first: events that the thread takes meanwhile are then in both
         return [*self._batch, *queued]
 
     # --- in the thread
 
     def _run(self, predecessor: threading.Thread | None) -> None:
         if predecessor is not None:
-            predecessor.join()  # it can still be closing the sink
+            predecessor.join()  # the sink may still be closing
         atexit.register(self._leave)
         with asyncio.Runner() as runner:
             while self._has_work():
@@ -181,11 +181,11 @@ class Writer:
         atexit.unregister(self._leave)
 
     def _has_work(self) -> bool:
-        """Waits for work. Returns False if the thread has to end; from then on, another thread can be started."""
+        """Waits for work. Returns False if the thread has to end; another thread can be started from then on."""
         self._awake = False
         while not (self._queue or self._batch) and not self._closing.is_set() and self._work.wait(_IDLE_SECONDS):
             self._work.clear()
-            self._awake = False  # a caller can set it after its event was written
+            self._awake = False  # a caller may set it after its event was written
         with self._lock:
             self._ended = not (self._queue or self._batch) or (self._closing.is_set() and self._failing)
             self._awake = not self._ended
@@ -207,7 +207,7 @@ class Writer:
                 receipt.sign(self, written=True)
 
     def _written(self, runner: asyncio.Runner, events: Sequence[AuditEvent]) -> bool:
-        """Retries until the sink has accepted or rejected all events. Returns False if the thread has to end before."""
+        """Retries until the sink has accepted or rejected every event. Returns False if the thread has to end first."""
         write = partial(self.sink.write, events)
         if self._do(runner, write) is None:
             self._recovered()
@@ -239,10 +239,10 @@ class Writer:
             logger.warning("%r can be written again", self.sink)
 
     def _written_singly(self, runner: asyncio.Runner) -> bool:
-        """Writes the batch's events one by one; rejected events go to the logger. Returns False if the sink itself may
-        be failing: then all events stay.
+        """Writes the batch's events one by one and logs rejected ones. Returns False, and keeps all events, if the sink
+        itself may be failing.
 
-        Events count as rejected if the sink twice accepts another event before and after them.
+        An event counts as rejected if, twice, the sink accepts other events before and after it.
         """
         known = [event for event, _ in self._entries() if event is not None]
         probes = random.sample(known, min(len(known), _PROBES))
@@ -276,7 +276,8 @@ class Writer:
     def _do(
         self, runner: asyncio.Runner, action: Callable[[], Awaitable[None] | None], *, is_write: bool = True
     ) -> BaseException | None:
-        """Returns the exception that the sink raised. Sinks are third-party code and must not end the thread."""
+        """Returns the exception that the sink raised. Sinks are third-party code, and must not be able to end the
+        thread."""
         self._began = time.monotonic()
         try:
             answer = action()
@@ -290,7 +291,7 @@ class Writer:
         return None
 
     def _leave(self) -> None:
-        """Waits for unflushed events at the process's exit."""
+        """Waits for unflushed events when the process exits."""
         if unwritten := self.unwritten:
             done = threading.Event()
             receipt = Receipt([self], done.set)
@@ -404,7 +405,7 @@ class AuditLog:
                     return redacted(input, schema)
                 case _:
                     return None
-        except Exception:  # an object of the host that cannot be printed
+        except Exception:  # a host object whose `repr` raises
             return "[cannot be shown]"
 
     async def flush(self) -> None:
@@ -437,7 +438,7 @@ class AuditLog:
             logger.error("the audit log is closed; %r has not accepted %d events", writer.sink, unwritten)
 
     async def _written(self, event: AuditEvent | None, writers: Sequence[Writer]) -> bool:
-        """True if all sinks wrote the event in time. It does not wait for a sink that is known to fail."""
+        """True if all sinks wrote the event in time. Does not wait for a sink that is already failing."""
         done = anyio.Event()
         receipt = Receipt(writers, thread_safe_callback(done.set))
         for writer in writers:

@@ -43,8 +43,8 @@ class AuditSink(ABC):
         """Returns when the events are durable. If it raises, all of them are written again later."""
 
     def is_outage(self, error: BaseException) -> bool:
-        """True if an error of `write` is unrelated to its events. Otherwise they are written one by one after some
-        failures, and events that fail while others succeed are dropped."""
+        """True if an error of `write` is not caused by its events. Otherwise, after some failures, events are written
+        one by one, and those that fail while others succeed are dropped."""
         return isinstance(error, OSError) or not isinstance(error, Exception)
 
     def aclose(self) -> Awaitable[None] | None:
@@ -71,7 +71,7 @@ class CallbackSink(AuditSink):
 
 
 AuditSource: TypeAlias = str | Path | AuditSink | Callable[[Sequence[AuditEvent]], object]
-"""Path of a file, URL of a database, sink, or function that takes batches of events."""
+"""Path of a file, URL of a database, sink, or function that takes a list of events."""
 
 
 def as_sink(source: Any) -> AuditSink:
@@ -95,8 +95,8 @@ def as_sink(source: Any) -> AuditSink:
 
 
 class AuditFilter(NamedTuple):
-    """Filter of events: exact fields, from `since` to before `until` (seconds since the epoch). None matches every
-    value, so for readers who may see only one organization it must be set."""
+    """Filter of events: exact fields, and times from `since` to before `until` (seconds since the epoch). A field that
+    is None matches every value: always set `organization_id` for readers who may see only one organization."""
 
     kind: str | None = None
     outcome: str | None = None
@@ -110,7 +110,7 @@ class AuditFilter(NamedTuple):
     until: float | None = None
 
     def conditions(self) -> list[tuple[str, str, Any]]:
-        """Returns field, comparison and value of each condition, with texts in their stored form."""
+        """Returns the field, operator and value of each condition, with texts in their stored form."""
         bounds = [("time", ">=", self.since), ("time", "<", self.until)]
         equal = [
             (field, "=", text and short_text(text)) for field, text in zip(self._fields[:-2], self[:-2], strict=True)
@@ -126,14 +126,14 @@ _COMPARE = {"=": operator.eq, ">=": operator.ge, "<": operator.lt}
 
 
 class AuditReader(ABC):
-    """Reads one log, starting where the last read ended."""
+    """Reads a log in steps; each read continues where the last one ended."""
 
     torn = 0
-    """Number of lines without an event, from a process killed while writing or from another program."""
+    """Number of lines that are not events, for example because a process was killed while writing."""
 
     @abstractmethod
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
-        """Returns the last `limit` matching events since the previous call, in the order of writing."""
+        """Returns the last `limit` matching events since the previous call, in the order in which they were written."""
 
     async def aclose(self) -> None:
         """Closes files and connections."""
@@ -200,7 +200,7 @@ def identity(file: Path | int) -> tuple[int, int] | None:
 
 @checked
 class JsonLinesSink(AuditSink):
-    """Appends to a file, which several processes can share on one machine. POSIX only.
+    """Appends to a file, which several processes on one machine can share. POSIX only.
 
     A batch is written completely or not at all: a partly written batch is removed under a lock of the file. If the
     file was renamed or deleted, the next batch goes to a new file with the old name.
@@ -262,7 +262,7 @@ class _JsonLinesReader(AuditReader):
         self._identity = identity(path)
         self._offset = 0
         self._begun = 0
-        """1 if the last line has no end, as while it is being written; else 0."""
+        """Returns 1 if the last line is incomplete, as while it is being written; else 0."""
 
     async def read(self, wanted: AuditFilter, limit: int) -> Sequence[AuditEvent]:
         self.torn -= self._begun
@@ -300,7 +300,7 @@ _CONSTRAINTS = {
 
 
 def _columns(*, integer: str, real: str, json: str) -> str:
-    """Returns column definitions with a database's types, without `position`. Other columns are text."""
+    """Returns the column definitions for a database, without `position`. Columns not listed here are text."""
     types = {"time": real, "duration_ms": real, "sequence": integer, "calls": integer, "arguments": json}
     return ", ".join(f"{name} {types.get(name, 'text')}{_CONSTRAINTS.get(name, '')}" for name in AuditEvent._fields)
 
@@ -329,8 +329,8 @@ class _TableReader(AuditReader):
 
 
 def _query(table: str, mark: Callable[[int], str], conditions: Sequence[tuple[str, str, Any]]) -> str:
-    """Returns a query for the values of the conditions and the limit. `mark` returns the placeholder of a value by its
-    number. SQLite's have none: Python 3.12.0 to 3.12.3 mistake numbers for names, and warn."""
+    """Returns a query for the values of the conditions and the limit. `mark` returns the placeholder for a value's
+    number. SQLite's placeholders are not numbered: Python 3.12.0 to 3.12.3 mistake numbers for names, and warn."""
     where = " AND ".join(f"{field} {sign} {mark(number)}" for number, (field, sign, _) in enumerate(conditions, 1))
     return f"""
         SELECT position, {_FIELDS} FROM {table} WHERE {where}
@@ -439,7 +439,7 @@ class _SqliteReader(_TableReader):
 _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 10
 _STATES_OF_ROWS = ("22", "23", "54", "XX")
-"""SQLSTATE classes of errors that a row can cause: by its data, a constraint, a program limit, or a bug."""
+"""SQLSTATE classes of errors that a row can cause: invalid data, a constraint, a program limit, or a bug."""
 
 
 def _driver() -> Any:

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
 _NOT_LOOKED_UP = frozenset({ToolNotFound.code, AccessDenied.code, ExecutionEnded.code})
-"""Codes of calls that were refused before their tool was looked up."""
+"""Error codes of calls that were refused before their tool was looked up."""
 
 
 @checked
 class Telemetry:
     """Spans and metrics of executions and calls, for `Corral(telemetry=...)`.
 
-    An execution's span `execute_program` is a child of the current span. Its calls' spans `execute_tool <name>` are
-    children of it, and current while their tools run. Attributes do not contain inputs or outputs; the message of a
-    failed span can contain a part of an input. Metrics are `corral.execution.duration` and
+    An execution's span `execute_program` is a child of the current span. Each of its calls has a child span
+    `execute_tool <name>`, which is current while the tool runs. Attributes do not contain inputs or outputs; the
+    message of a failed span can contain a part of an input. Metrics are `corral.execution.duration` and
     `gen_ai.execute_tool.duration` in seconds, and `corral.execution.active`.
 
     Providers default to the process's global ones; without any, nothing is recorded.
@@ -61,7 +61,7 @@ class Telemetry:
 
 
 class Ended:
-    """End of an execution or a call."""
+    """Outcome of an execution or a call, for its span and metrics."""
 
     __slots__ = ("attributes", "began", "error", "seconds")
 
@@ -69,12 +69,12 @@ class Ended:
         self.began = time.perf_counter()
         self.seconds = 0.0
         self.attributes: dict[str, Any] = {}
-        """Attributes of the span and the metric, each with few possible values."""
+        """Attributes of both the span and the metric; each has few possible values."""
         self.error: str | None = None
 
     @property
     def is_unknown(self) -> bool:
-        """True if the tool's name can be any text: a guest must not create metric series or span names."""
+        """True if the tool's name can be any text: guests must not create metric series or span names."""
         return self.attributes.get("error.type") in _NOT_LOOKED_UP
 
     def failed(self, error: CallError | ExecutionError | None) -> None:
@@ -106,7 +106,7 @@ class Instruments:
 
     @contextmanager
     def execution(self, language: str, context: ExecutionContext, execution_id: str) -> Generator[Ended]:
-        """Makes an execution's span current for the block, which sets how the execution ended."""
+        """Makes an execution's span current during the block. The block records the outcome."""
         ended = Ended()
         attributes = {
             "gen_ai.conversation.id": context.session_id,
@@ -126,7 +126,7 @@ class Instruments:
 
     @contextmanager
     def call(self, tool: str, execution_id: str, sequence: int) -> Generator[Ended]:
-        """Makes a call's span current for the block, which sets how the call ended."""
+        """Makes a call's span current during the block. The block records the outcome."""
         ended = Ended()
         attributes = {
             "gen_ai.operation.name": "execute_tool",

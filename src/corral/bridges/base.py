@@ -29,7 +29,7 @@ class Document(NamedTuple):
 
 
 class BridgeHost:
-    """Entry point for bridge protocols into one Corral: the pipeline of guards, and the grants of tokens."""
+    """Entry point of bridge protocols into one Corral: its pipeline of guards, and the grants behind tokens."""
 
     __slots__ = ("_grants", "_handler")
 
@@ -72,7 +72,7 @@ class BridgeHost:
             return None  # the guards refuse and audit it
 
     def handler_of(self, grant: Grant) -> Handler:
-        """Returns `handle` for calls that all have this grant."""
+        """Returns `handle` with this grant set on every call."""
         return self._handler if grant.gate is None else self.handle
 
     def find(self, token: str | None) -> Grant:
@@ -103,8 +103,8 @@ class BridgeHost:
 class BridgeProtocol(ABC):
     """Transport of calls. One object can serve many executions concurrently.
 
-    A protocol turns each message into a `CallRequest`, passes it to `host.handle` in a `Call`, and sends the `Reply`
-    back. The call has the `grant` if the protocol knows it, else the message's `token`.
+    A protocol turns each message into a `CallRequest`, passes it to `host.handle` in a `Call`, and sends back the
+    `Reply`. If the protocol knows the grant, it sets the call's `grant`; otherwise it sets the message's `token`.
     """
 
     name: ClassVar[str]
@@ -112,11 +112,11 @@ class BridgeProtocol(ABC):
     async def open(self, host: BridgeHost) -> None:
         """Starts shared resources, such as a server, when the Corral is opened. Does nothing by default.
 
-        A protocol that overrides it belongs to one Corral, which has to be open while programs run.
+        A protocol that overrides this belongs to a single Corral, which has to be open while programs run.
         """
 
     async def aclose(self) -> None:
-        """Undoes `open`, also after a failed `open`. Does nothing by default."""
+        """Reverts `open`, even if it failed. Does nothing by default."""
 
     @abstractmethod
     def serve(self, host: BridgeHost, grant: Grant) -> AbstractAsyncContextManager[Endpoint]:
@@ -131,11 +131,11 @@ class BridgeProtocol(ABC):
         raise ConfigError(f"bridge {self.name!r} has no ASGI app; use `asgi_app(HttpBridge())`")
 
     async def document(self, grant: Grant) -> Document | None:  # noqa: ARG002
-        """Describes the tools that a grant's scopes allow. Returns None by default: no document."""
+        """Describes the tools that a grant's scopes allow. By default returns None, as the protocol has no document."""
         return None
 
     def guest_transport(self, language: Language) -> Transport:  # noqa: ARG002
-        """Returns the transport by which programs elsewhere call tools.
+        """Returns the client runtime with which programs elsewhere call tools.
 
         Raises:
             ConfigError: the protocol does not support this language.
@@ -143,7 +143,7 @@ class BridgeProtocol(ABC):
         raise ConfigError(f"bridge {self.name!r} has no runtime for programs elsewhere")
 
     def guest_runtime(self, language: Language) -> str:
-        """Returns the source of the module by which programs elsewhere call tools.
+        """Returns the source of the module with which programs elsewhere call tools.
 
         Raises:
             ConfigError: the protocol does not support this language.

@@ -55,7 +55,7 @@ _NDJSON = "application/x-ndjson"
 
 
 class _HttpApp(BridgeApp):
-    """`/calls` for corral's own runtimes, and `/tools/{tool}` for any HTTP client."""
+    """Serves `/calls` for corral's own runtimes, and `/tools/{tool}` for any HTTP client."""
 
     def __init__(self, bridge: HttpBridge, host: BridgeHost) -> None:
         super().__init__(bridge, host)
@@ -109,7 +109,7 @@ class _HttpApp(BridgeApp):
         return self.refuse(head, watch.reason)
 
     async def _stream(self, name: str, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
-        """Writes the lines of a stream, or returns another response if the call failed before its first line."""
+        """Writes a stream's lines as they arrive; if the call fails before the first one, returns another response."""
         lines = _lines(send)
         items = PlainLineStream(items_writer(1, lines.write))
 
@@ -154,7 +154,7 @@ def _request(name: str, body: bytes, grant: Grant) -> CallRequest:
 
 
 def _accepts_lines(head: RequestHead) -> bool:
-    """True if the client reads NDJSON. Parses no other header: this is a hot path."""
+    """True if the client accepts NDJSON. Parses only this header, because this is a hot path."""
     for name, value in head.scope["headers"]:  # noqa: SIM110 - a generator costs a frame for each header
         if name == b"accept" and _NDJSON.encode() in value:
             return True
@@ -193,7 +193,7 @@ _TOOL_REFUSALS = {
 
 
 def openapi(tools: Mapping[ToolName, Tool]) -> bytes:
-    """Returns an OpenAPI 3.1 document as JSON. Its paths are relative to its own address."""
+    """Returns an OpenAPI 3.1 document as JSON. Its paths are relative to the document's own URL."""
     body = dict(CALLS_SCHEMA)
     own: dict[str, Any] = {"Error": _ERROR, **body.pop("$defs"), "Calls": body}
     schemas = {name: to_json(schema) for name, schema in own.items()}
@@ -236,7 +236,7 @@ def _operation(name: str, summary: str, more: Mapping[str, Any]) -> dict[str, An
 
 
 def _tool(name: str, tool: Tool, schemas: dict[str, bytes]) -> dict[str, Any]:
-    """Returns the operation of one tool; adds its schemas to `schemas`, as JSON."""
+    """Returns the operation of one tool, and adds its schemas to `schemas`, as JSON."""
     number = len(schemas)
 
     def referred(schema: JsonSchema | None, role: str) -> JsonSchema:
@@ -264,10 +264,10 @@ def _refused(reasons: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _rebased(schema: JsonSchema, base: str) -> bytes:
-    """Moves a schema into the document, so that its internal references begin with `base`.
+    """Makes a schema part of the document: prefixes its internal references with `base`.
 
-    It edits the JSON, because a copy takes several times as long. Quotes inside strings have a backslash there, quotes
-    of member names do not.
+    Edits the JSON text, which is several times faster than copying the objects. There, quotes inside strings have a
+    backslash and those around member names do not.
     """
     return _REFERENCE.sub(rb'"$ref":"' + base.encode(), to_json(schema))
 
@@ -278,7 +278,7 @@ class HttpBridge(WebBridge):
 
     `url` is the bridge's address for programs, by default the environment variable TOOL_BRIDGE_URL; only executions
     whose sandbox runs elsewhere need it. The Host of a request must be that of `url`, one of `allowed_hosts`, or a
-    loopback name; `"*"` allows any. A request with an Origin comes from a web page, and is only accepted from
+    loopback name; `"*"` allows any. Requests with an Origin come from web pages, and are only accepted if it is one of
     `allowed_origins`.
 
     Raises:

@@ -56,7 +56,8 @@ class Protocols:
         )
 
     def mounted(self, protocol: str | BridgeProtocol | None) -> BridgeProtocol:
-        """Returns the protocol to mount in a web server: by default the first that can be mounted, or `HttpBridge()`.
+        """Returns the protocol to mount in a web server: by default the first one that can be mounted, else
+        `HttpBridge()`.
 
         Raises:
             UnknownProvider: no protocol has that name.

@@ -1,4 +1,5 @@
-"""Calls of tools: `Call -> Reply` through guards, whatever carried them. `guards.pipeline` orders the guards."""
+"""Tool calls pass through guards, `Call -> Reply`, whichever bridge carried them. `guards.pipeline` defines their
+order."""
 
 from corral.calls.approvals import ParkedCalls
 from corral.calls.auditing import outcome_of, record_denial

@@ -18,16 +18,17 @@ from corral.tools import Tool
 from corral.types import ApprovalRequest, Approve, Approved, CallError, Decision, Denied, Later, Reply
 
 _MOST_PARKED = 32
-"""Executions that wait for decisions at the same time, by fair shares of users: each has a sandbox."""
+"""Maximum number of executions that wait for decisions at the same time, shared fairly among users. Each occupies a
+sandbox."""
 
 
 class WaitingCall:
-    """Call with an open request. Its `scope` is cancelled when the call is decided."""
+    """Call that waits for a decision. Its `scope` is cancelled once there is one."""
 
     def __init__(self, request: ApprovalRequest, seconds: float) -> None:
         self.request = request
         self.decision: Decision | None = None
-        """Decision of `ParkedCalls.decide`."""
+        """Decision passed to `ParkedCalls.decide`."""
         self.parked = False
         """True once `approve` has answered `Later`."""
         self.scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
@@ -65,8 +66,8 @@ class ParkedCalls:
 
     @contextmanager
     def waiting(self, request: ApprovalRequest, seconds: float) -> Generator[WaitingCall]:
-        """Lets `decide` find a call for the duration of the block."""
-        key = request.execution_id, request.sequence  # unique: the host numbers calls, or checks their numbers
+        """Makes a call known to `decide` during the block."""
+        key = request.execution_id, request.sequence  # unique, because the host assigns or checks call numbers
         waiting = self._waiting[key] = WaitingCall(request, seconds)
         try:
             yield waiting
@@ -74,7 +75,7 @@ class ParkedCalls:
             self._waiting.pop(key, None)
 
     def park(self, waiting: WaitingCall) -> bool:
-        """Lets a call wait for `decide` alone. Returns False if too many executions have such calls."""
+        """Lets a call wait for `decide` only. Returns False if too many executions already have such calls."""
         own = waiting.request
         parked = {
             each.request.execution_id: each.request.context.owner
@@ -91,8 +92,8 @@ def require_approval(
 ) -> Handler:
     """Asks the execution's `approve`, else this one, about calls of tools with `needs_approval`.
 
-    Only `Approved` or True, in time, allows a call. The program's clock is paused meanwhile. Once a request has timed
-    out, the execution makes no further ones: otherwise a program could keep its clock paused for ever.
+    A call is allowed only by `Approved` or True, returned in time. The program's clock is paused meanwhile. After one
+    request has timed out, the execution makes no more; otherwise a program could keep its clock paused for ever.
     """
     open_requests = parked or ParkedCalls()
 
@@ -158,8 +159,8 @@ async def _needed(tool: Tool, value: Any, call: Call) -> bool:
 
 
 async def _decision(approve: Approve | None, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
-    """Returns the decision of `approve` or `ParkedCalls.decide`; None if there was no decision in time, or if a journal
-    keeps the call until there is one."""
+    """Returns the decision of `approve` or `ParkedCalls.decide`; None if there was none in time, or if a journal keeps
+    the call until there is one."""
     answer: Decision | Later | None = None
     with waiting.scope:
         answer = Later() if approve is None else await _answer(approve, waiting.request, call)

@@ -17,7 +17,7 @@ from corral.types import CallError, CallState, ExecutionError, JsonSchema, Reply
 logger = get_logger("corral.audit")
 
 _FAILED_AFTER: Mapping[CallState, Outcome] = {"started": "unknown", "returned": "withheld"}
-"""Audit outcome of a failed call whose tool did not itself raise."""
+"""Audit outcomes of failed calls whose tool did not itself raise, by the call's state."""
 
 
 def audit_calls(handler: Handler, log: AuditLog | None, *, undoes: bool = False) -> Handler:
@@ -60,7 +60,8 @@ def audit_calls(handler: Handler, log: AuditLog | None, *, undoes: bool = False)
 
 
 async def record_denial(log: AuditLog, event: AuditEvent) -> None:
-    """Writes an event and waits for it. If that fails, the denial still holds and the event goes to the host's log."""
+    """Writes an event and waits for it. If writing fails, the denial still holds and the event goes to the host's
+    log."""
     try:
         await log.record_durably(event)
     except AccessDenied:
@@ -85,7 +86,7 @@ def _input_schema(call: Call) -> JsonSchema | None:
 
 
 def _unseen(call: Call) -> ScopeDenied | None:
-    """Returns the denial of a call whose tool is hidden from its caller; None if the tool does not exist."""
+    """Returns the denial of a call whose tool is hidden from its caller; None if there is no such tool."""
     return denied_unseen(call.request.tool, call.grant.tools, call.grant.scopes) if call.authenticated else None
 
 
@@ -95,7 +96,7 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         outcome = _FAILED_AFTER[call.state]
     grant = call.grant if call.authenticated else None
     context = None if grant is None else grant.context
-    event = AuditEvent(  # positional: keywords would make this the slowest part of the audit
+    event = AuditEvent(  # positional, because keywords would be the slowest part of the audit
         new_event_id(began),
         began,
         "call",

@@ -13,8 +13,8 @@ from corral.types import CallRequest, CallState, Decision, Reply
 class Call:
     """One tool call: the request of a guest, and the findings of the guards.
 
-    Not frozen: guards store their findings for the inner guards, and for the audit around them. Reading a finding
-    before its guard has stored it raises AttributeError.
+    Not frozen: guards store their findings here, for the guards inside them and the audit around them. Reading a
+    finding that no guard has stored yet raises AttributeError.
     """
 
     __slots__ = (
@@ -31,11 +31,11 @@ class Call:
     )
 
     grant: Grant
-    """Permissions and state of its execution. Set by the bridge, else by `authenticate`."""
+    """Permissions and state of the call's execution. Set by the bridge, else by `authenticate`."""
     parsed: ParsedInput
     """Validated input. Set by `validate_input`."""
     tool: Tool
-    """Tool of the call, looked up once, so that all guards see the tool that runs.
+    """Tool of the call, looked up once, so that all guards see the tool that will run.
 
     Reading it raises ToolNotFound if the tool does not exist, with suggestions the first few times in an execution.
     """
@@ -50,12 +50,12 @@ class Call:
         self.protocol = protocol
         """Name of the bridge protocol."""
         self.token = token
-        """Execution token of the message, if the bridge does not know the grant."""
+        """Execution token from the message; needed if the bridge does not know the grant."""
         self.state: CallState = "waiting"
         self.remark: str | None = None
-        """Remark on a delivered result."""
+        """Remark on a result that was delivered."""
         self.streamed: str | None = None
-        """Note on a stream's items, which replaces the output."""
+        """Note on a stream's items, recorded in place of the output."""
         self.decision: Decision | None = None
         """Decision on a call that required approval."""
 

@@ -41,22 +41,22 @@ _CALLING = re.compile(
     r"(?:corral\.(?:bridges|calls|concurrency|integrations|tools)|agents|anyio|asyncio|concurrent|contextlib|contextvars|"
     r"google|langchain_core|mcp|pydantic_ai|threading)(?:\.|$)"
 )
-"""Modules whose frames precede a tool's own."""
+"""Modules whose frames precede the tool's own in a traceback."""
 _MOST_OPEN = 32
-"""Maximum number of open streams in one execution: each can have a window of unread bytes in the guest."""
+"""Maximum number of open streams in one execution: each can have a full window of unread bytes in the guest."""
 
 
 def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
-    """Runs the tool on validated input. Its `ToolError`s reach the program; other errors only reach the log.
+    """Runs the tool on validated input. Programs see its `ToolError`s; other errors only go to the log.
 
-    A tool that streams is run item by item; over a bridge without streams its items are collected in a list.
-    `tool_logger` is the parent of the loggers of tools.
+    A tool that streams is run item by item; over a bridge without streams, its items are collected in a list.
+    `tool_logger` is the parent of all tools' loggers.
     """
 
     async def run(call: Call) -> Reply:
         tool, parsed = call.tool, call.parsed
         grant = call.grant
-        if not grant.live:  # it can have ended while the call waited for its turn or an approval
+        if not grant.live:  # it may have ended while the call waited for its turn or an approval
             raise ExecutionEnded("the execution of this call has ended")
         if tool.stream and call.request.open_stream is not None:
             return await _stream(call, call.request.open_stream, tool_logger)
@@ -83,7 +83,7 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         try:
             value = await tool.dump_output(value, call.warn, grant.context)
         except InvalidToolOutput as error:
-            detail = logger.isEnabledFor(logging.DEBUG)  # the causes can quote values
+            detail = logger.isEnabledFor(logging.DEBUG)  # causes may quote values
             message = "a result was withheld in execution %s: %s"
             logger.warning(message, grant.execution_id, error, exc_info=detail, extra=call.log_fields)
             raise
@@ -161,7 +161,7 @@ def _withheld(call: Call, problem: UnencodableValue) -> InvalidToolOutput:
 
 
 def encode_output(handler: Handler, learnt: LearntResults | None = None) -> Handler:
-    """Encodes the output and enforces `tool_output_bytes`; `learnt` learns from outputs that are not streamed."""
+    """Encodes the output and enforces `tool_output_bytes`. `learnt` learns types from outputs that are not streamed."""
 
     async def guarded(call: Call) -> Reply:
         reply = await handler(call)
@@ -187,7 +187,7 @@ def encode_output(handler: Handler, learnt: LearntResults | None = None) -> Hand
 
 
 def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
-    """Logs the current exception with a correlation id; returns the program's error, which names `failed`."""
+    """Logs the current exception with a correlation id, and returns the error for the program, which names `failed`."""
     failed = failed or f"tools.{call.request.tool}"
     correlation = secrets.token_hex(6)
     execution = call.grant.execution_id if call.authenticated else None
@@ -203,7 +203,7 @@ def unexpected(call: Call, failed: str | None = None) -> ToolFailed:
 
 
 def _own_frames(raised: OptExcInfo) -> OptExcInfo:
-    """Removes the frames that lead to the tool, which are the same for all tools. DEBUG shows them."""
+    """Removes the frames that lead to the tool, which are always the same. At level DEBUG they are kept."""
     kind, error, own = raised
     if kind is None or error is None or logger.isEnabledFor(logging.DEBUG):
         return raised
@@ -221,7 +221,7 @@ async def _within(seconds: float, tool: Tool, parsed: ParsedInput, call: ToolCal
 
 
 def being_cancelled() -> bool:
-    """True if this call is cancelled; False for a cancellation inside the tool."""
+    """True if this call itself was cancelled, rather than something inside the tool."""
     if anyio.current_effective_deadline() == -math.inf:
         return True
     try:
@@ -239,9 +239,9 @@ def _returns_nothing(tool: Tool) -> bool:
 
 
 async def _stream(call: Call, open_stream: OpenStream, tool_logger: logging.Logger | None) -> Reply:
-    """Runs a tool that streams, item by item; the call ends with its stream."""
+    """Runs a tool that streams, item by item. The call ends when its stream does."""
     grant = call.grant
-    most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # leaves one for calls within the loop
+    most = min(_MOST_OPEN, grant.limits.calls_in_flight - 1)  # one is left for calls within the loop
     if grant.streams >= most:
         raise CallBudgetExceeded(
             f"tools.{call.request.tool} was not called: {grant.streams} streams are open, and {most} are allowed; "
@@ -260,8 +260,7 @@ async def _stream(call: Call, open_stream: OpenStream, tool_logger: logging.Logg
 class _Delivery:
     """One stream, from the call of its tool to the end of the iterator.
 
-    It has a single cancel scope, because a generator can keep its own scopes open from one item to the next, and
-    scopes must nest.
+    Uses a single cancel scope, because scopes must nest and a generator can keep its own open between items.
     """
 
     def __init__(self, call: Call, tool_call: ToolCall) -> None:
@@ -275,7 +274,7 @@ class _Delivery:
         self._items = self._bytes = 0
 
     async def run(self, open_stream: OpenStream) -> None:
-        """Delivers all items, or the items until the program stops reading.
+        """Delivers items to the end, or until the program stops reading.
 
         Raises:
             CorralError: the tool failed, an item was withheld, or the stream has more bytes than allowed.

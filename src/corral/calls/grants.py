@@ -25,7 +25,7 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 _MOST_HELPED = 20
-"""Maximum number of unknown tool names per execution for which suggestions are computed."""
+"""Maximum number of unknown tool names per execution that get suggestions."""
 _MOST_LIVE = 100_000
 """Maximum number of live executions."""
 _SWEEP_AT = 1_000
@@ -33,7 +33,7 @@ _ENDING_SECONDS = 5.0
 _LOOK_SECONDS = 0.01
 
 Services: TypeAlias = Mapping[str, Tool]
-"""Corral's own tools for an execution, such as `search` and `describe`, by their paths in programs.
+"""Corral's own tools for an execution, such as `search` and `describe`, by their path in programs.
 
 They are not in the registry and take precedence over it. Their calls pass all guards: they are counted in `calls`,
 recorded and audited. A service with additional bounds enforces them itself, with one object per execution.
@@ -45,7 +45,7 @@ def new_execution_id() -> str:
 
 
 class CallGate(Protocol):
-    """Holds back a grant's calls until it is decided whether they are allowed. Thread-safe."""
+    """Holds back a grant's calls until they are allowed or refused. Thread-safe."""
 
     @property
     def is_open(self) -> bool:
@@ -53,15 +53,15 @@ class CallGate(Protocol):
         ...
 
     async def wait(self) -> None:
-        """Waits for the decision. If the gate is still closed, calls are refused."""
+        """Waits until the gate opens or the calls are refused."""
         ...
 
 
 class CallJournal(Protocol):
-    """Journal of a durable execution, as guards see it."""
+    """Part of a durable execution's journal that guards use."""
 
     async def starting(self, request: CallRequest, tool: Tool, /) -> None:
-        """Records that a tool starts, before it does.
+        """Records that a tool is about to start.
 
         Raises:
             LedgerError: it could not be recorded.
@@ -69,11 +69,11 @@ class CallJournal(Protocol):
         ...
 
     def decision_of(self, request: CallRequest, tool: Tool, /) -> Decision | None:
-        """Returns the decision on record for a call of the tool with its present settings."""
+        """Returns the recorded decision on a call, if it still fits the tool's present settings."""
         ...
 
     async def decided(self, request: CallRequest, tool: Tool, decision: Decision, /) -> Decision:
-        """Records a decision. Returns the one that holds, which is the first.
+        """Records a decision. Returns the one that holds, which is the first recorded.
 
         Raises:
             LedgerError: it could not be recorded.
@@ -150,9 +150,9 @@ class Grant:
         self.journal: CallJournal | None = None
         """Journal of a durable execution."""
         self.gate: CallGate | None = None
-        """Holds back its calls; None once no call is held back or about to continue."""
+        """Gate that holds back its calls; None once no call is held back or about to continue."""
         self.held = 0
-        """Number of calls that the gate holds back, or has released but that have not continued yet."""
+        """Number of calls that the gate holds back, or has released but that have not resumed yet."""
         self.clock = clock
         """Deadline of its program; None for a program that runs elsewhere."""
         self.recorder = recorder
@@ -161,17 +161,17 @@ class Grant:
         self.calls = 0
         """Number of calls made."""
         self.unknown = 0
-        """Number of calls of unknown tools."""
+        """Number of calls to unknown tools."""
         self.running = Capacity(limits.calls_in_flight)
         """Calls in flight."""
         self.streams = 0
-        """Calls whose streams are open."""
+        """Number of calls whose streams are open."""
         self.turns = SharedLock()
-        """Turns of the calls that have passed all other guards."""
+        """Starts calls in order, once they have passed all other guards."""
         self.must_finish: set[int] = set()
         """Sequence numbers of calls that are still awaited after their program has ended."""
         self.approve = approve
-        """Approval function that replaces the Corral's."""
+        """Approval function of this execution, instead of the Corral's."""
         self.source = source
         """Source of its program, if known."""
         self.has_files = has_files
@@ -190,29 +190,29 @@ class Grant:
 
     @property
     def is_idle(self) -> bool:
-        """True if no call runs or waits in this process; parked calls do not."""
+        """True if no call runs or waits in this process. Parked calls do not count."""
         return self.running.is_free
 
     @property
     def renewable(self) -> bool:
-        """True if it has no fixed lifetime, so that its tokens can be renewed until it ends."""
+        """True if the grant has no fixed lifetime, so its tokens can be renewed until it ends."""
         return self._ends_at is None
 
     async def run_by_size(self, function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, size: int) -> T:
-        """Runs the function inline for up to `INLINE_BYTES` of input, else in a thread, in the caller's turn."""
+        """Runs the function inline for inputs up to `INLINE_BYTES`, else in a thread when it is the caller's turn."""
         if size <= INLINE_BYTES:
             return function(*arguments)
         return await run_in_turn(function, *arguments, owner=self.context.owner)
 
     def peek_tool(self, path: str) -> Tool | None:
-        """Returns the tool at a path, if any. Unlike `find_tool` it does not count unknown paths."""
+        """Returns the tool at a path, if any. Unlike `find_tool`, does not count unknown paths."""
         return self.services.get(path) or self.tools.get(path)
 
     def find_tool(self, path: str) -> Tool:
         """Finds the tool that programs call by `path`.
 
         Raises:
-            ToolNotFound: no such tool. It has suggestions the first few times.
+            ToolNotFound: there is no such tool. The first few errors of an execution suggest names.
         """
         if (service := self.services.get(path)) is not None:
             return service
@@ -258,9 +258,9 @@ class Tokens(Protocol):
 
 
 class Grants:
-    """Live executions of one Corral, and their tokens. A token is invalid once its execution has ended.
+    """Live executions of one Corral, and their tokens. A token becomes invalid when its execution ends.
 
-    `tokens` is called on first use.
+    `tokens` makes the `ExecutionTokens` on first use.
     """
 
     def __init__(self, tokens: Callable[[], Tokens]) -> None:
@@ -271,7 +271,7 @@ class Grants:
 
     @contextmanager
     def live(self, grant: Grant) -> Generator[None]:
-        """Opens the grant for the duration of the block."""
+        """Opens the grant during the block."""
         self.open(grant)
         try:
             yield
@@ -290,7 +290,7 @@ class Grants:
             self._sweep_at = max(_SWEEP_AT, 2 * len(self._live))
         if len(self._live) >= _MOST_LIVE:
             raise ConfigError(
-                f"too many executions are open: {_MOST_LIVE}; end those that are over (`RemoteExecution.end`)"
+                f"too many executions are open: {_MOST_LIVE}; end finished ones with `RemoteExecution.end`"
             )
         self._live[grant.execution_id] = grant
 
@@ -300,12 +300,12 @@ class Grants:
         self._live.pop(grant.execution_id, None)
 
     async def close_all(self) -> None:
-        """Closes every grant, and waits a few seconds until the cancelled calls have ended."""
+        """Closes every grant, and waits up to a few seconds for the cancelled calls to end."""
         closed = list(self._live.values())
         for grant in closed:
             self.close(grant)
         with anyio.move_on_after(_ENDING_SECONDS):
-            while any(grant.on_end for grant in closed):  # in any loop and thread
+            while any(grant.on_end for grant in closed):  # from any loop and thread
                 await anyio.sleep(_LOOK_SECONDS)
 
     async def all_ended(self) -> None:
@@ -314,7 +314,7 @@ class Grants:
             await anyio.sleep(_LOOK_SECONDS)
 
     def is_calling(self) -> bool:
-        """True within a call under one of the open grants."""
+        """True in code that runs within a call under one of the open grants."""
         grant = current_grant.get()
         return grant is not None and self._live.get(grant.execution_id) is grant
 

@@ -43,7 +43,7 @@ _ACCIDENTAL = re.compile(
     r"|<(?P<generator>(?:async_)?generator object|(?:map|filter|zip|enumerate|reversed) object)(?= (?:at 0x|\w))"
     r"|<(?P<function>(?:function|bound method|built-in method) [\w.<>]+)(?= at 0x| of )"
 )
-"""Texts of values that were converted to strings by mistake; each kind is a key of `_REMEDIES`."""
+"""Texts that result from accidentally converting a value to a string. Each group's name is a key of `_REMEDIES`."""
 _REMEDIES = {
     "promise": "a value was not awaited",
     "object": "write JSON.stringify(...), or pass the members you need",
@@ -53,12 +53,12 @@ _REMEDIES = {
     "function": "a function was not called",
 }
 _LOOKED_THROUGH_BYTES = 4_000_000
-"""Maximum size of results that are searched for a text; beyond it, the text counts as returned."""
+"""Maximum size of results that are searched for a text. Texts count as part of any larger result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """Guard settings of one Corral. Tools and executions add their own."""
+    """Guard settings of one Corral. Tools and executions can add to them."""
 
     grants: Grants
     rates: RateLimits
@@ -67,17 +67,17 @@ class Policy:
     approval_seconds: float = 300.0
     parked: ParkedCalls = field(default_factory=ParkedCalls)
     logger: logging.Logger | None = None
-    """Parent of the loggers of tools; None: `corral`."""
+    """Parent of the loggers of tools. None means `corral`."""
     telemetry: Telemetry | None = None
-    """None: no spans and metrics."""
+    """None records no spans and metrics."""
     learnt: LearntResults | None = None
-    """Learns from undeclared results of tools."""
+    """Learns types from results that tools do not declare."""
 
 
 Pipeline: TypeAlias = Callable[[Policy], Handler]
 """Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 _Place: TypeAlias = "tuple[_Place, object] | None"
-"""Place of a value: the place of its container, and its name or index there."""
+"""Linked path to a value: the path of its container, and its name or index in there."""
 
 
 def pipeline(policy: Policy) -> Handler:
@@ -108,7 +108,8 @@ async def undo_call(policy: Policy, call: Call, output: object) -> Reply:
 
 
 def convert_errors(handler: Handler) -> Handler:
-    """Converts errors to replies: Corral's with their message, others as a failure with its details only in the log."""
+    """Converts errors to replies: Corral's own with their message, others as a failure whose details only go to the
+    log."""
 
     async def guarded(call: Call) -> Reply:
         try:
@@ -120,7 +121,7 @@ def convert_errors(handler: Handler) -> Handler:
                 raise
             return Reply(
                 error=CallError.of(unexpected(call))
-            )  # a cancellation inside a guard of the host, not of this call
+            )  # cancelled inside a host's guard; this call itself was not
         except Exception:
             return Reply(error=CallError.of(unexpected(call)))
 
@@ -148,7 +149,7 @@ def authenticate(handler: Handler, grants: Grants) -> Handler:
 
 
 def record_calls(handler: Handler) -> Handler:
-    """Records the call and its outcome for the result, and at level DEBUG in the log, without values."""
+    """Records the call and its outcome for the result. Also logs them at level DEBUG, without values."""
 
     async def guarded(call: Call) -> Reply:
         recorder = call.grant.recorder
@@ -231,7 +232,7 @@ def limit_calls(handler: Handler) -> Handler:
 
 
 def limit_rates(handler: Handler, rates: RateLimits) -> Handler:
-    """Enforces rate limits per tool, user and organization, and for everyone."""
+    """Enforces rate limits per tool, user and organization, and overall."""
 
     async def guarded(call: Call) -> Reply:
         grant, tool = call.grant, call.tool
@@ -283,7 +284,7 @@ async def _accident(call: Call) -> str | None:
 
 
 def _accidental_text(input: object) -> tuple[str, str, str, str] | None:
-    """Finds an accidental text: its path, its form in a message, the matched characters, and the remedy."""
+    """Finds an accidental text. Returns its path, its form in a message, the matched characters, and the remedy."""
     pending: list[tuple[_Place, object]] = [(None, input)]
     while pending:
         place, value = pending.pop()
@@ -310,14 +311,14 @@ def _path(place: _Place) -> str:
 
 
 def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
-    """True if a text can come from the result of a tool."""
+    """True if a text could come from the result of an earlier call."""
     remaining = _LOOKED_THROUGH_BYTES
     for record in () if recorder is None else recorder.records:
         remaining -= record.unread["output"].size if "output" in record.unread else 0
         if remaining < 0:
             return True
         output = record.output
-        if isinstance(output, str) and output.startswith("… "):  # a note that replaces it
+        if isinstance(output, str) and output.startswith("… "):  # a note in place of the output
             return True
         error = record.error
         # An InvalidArguments message only quotes the program's own input.
@@ -329,7 +330,7 @@ def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
 
 
 def sequence_calls(handler: Handler) -> Handler:
-    """Starts calls in order of arrival. A sequential tool waits for all earlier calls; later calls wait for it."""
+    """Starts calls in order of arrival. A sequential tool waits for all earlier calls, and later calls wait for it."""
 
     async def guarded(call: Call) -> Reply:
         turns = call.grant.turns

@@ -1,8 +1,8 @@
 """Rate limits of tools, users and organizations, and the store that counts calls.
 
-The algorithm is GCRA, the generic cell rate algorithm. A bucket stores the time until which it is paid for. A call pays
-for one interval, `seconds / count`. A bucket is full when it is paid for `count` intervals from now. So at most
-`count + T * count / seconds` calls are allowed in any time T.
+The algorithm is GCRA, the generic cell rate algorithm. A bucket stores a time, which each call moves `seconds / count`
+into the future. The bucket is full when that time is `seconds` from now. So at most `count + T * count / seconds` calls
+are allowed in any period T.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corral.tools.rates import Rate, RateScope, parse_rates
 from corral.types import ExecutionContext
 
 _LONGEST_ID = 120
-"""Maximum characters of an id, including the organization, in a key; longer ones are hashed."""
+"""Maximum characters of an id, with its organization, in a key. Longer ones are hashed."""
 
 
 class Bucket(NamedTuple):
@@ -35,7 +35,7 @@ class Bucket(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Refusal of a call: the bucket that stays full the longest, and for how many seconds.
+    """Refusal of a call: the bucket that will be full the longest, and for how many seconds.
 
     Without a bucket, the store is unreachable, and `seconds` is the time until the next attempt.
     """
@@ -63,8 +63,8 @@ class MemoryRates(RateStore):
     """Counts in this process, for any number of event loops and threads.
 
     At most `most_keys` buckets are kept. Beyond that, empty buckets are dropped, which loses nothing. If nearly all are
-    in use, the least recently used ones are reset: refusing calls instead would let a caller with ever new names lock
-    out all others without being stopped.
+    in use, the least recently used ones are reset. Refusing calls instead would let a caller who keeps using new names
+    lock out everyone else.
 
     Raises:
         ConfigError: `most_keys` is not positive.
@@ -75,7 +75,7 @@ class MemoryRates(RateStore):
             raise ConfigError(f"most_keys must be positive, not {most_keys}")
         self._most_keys = most_keys
         self._clock = clock
-        self._paid_until: dict[str, int] = {}  # in microseconds; least recently used first
+        self._paid_until: dict[str, int] = {}  # microseconds; least recently used first
         self._lock = threading.Lock()
 
     async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
@@ -91,7 +91,7 @@ class MemoryRates(RateStore):
                 until = paid_until.get(key, now)
                 if until < now:
                     until = now
-                elif until > full:  # the rate was lower when it was paid for
+                elif until > full:  # the rate was lower then
                     until = full
                 until += interval
                 if until - full > longest:
@@ -107,7 +107,7 @@ class MemoryRates(RateStore):
         return None
 
     def _make_room(self, now: int) -> None:
-        """Drops at least an eighth of the buckets: this takes milliseconds, so it should be rare."""
+        """Drops at least an eighth of the buckets. This takes milliseconds, so it should be rare."""
         live = {key: until for key, until in self._paid_until.items() if until > now}
         excess = len(live) - self._most_keys * 7 // 8
         self._paid_until = dict(islice(live.items(), max(excess, 0), None))
@@ -144,7 +144,7 @@ class RateLimits:
         object.__setattr__(self, "_rates", rates)
 
     def buckets(self, tool: Tool, name: str, context: ExecutionContext) -> tuple[Bucket, ...]:
-        """Returns the buckets for a call of `tool`, `name` in programs; empty if no rate applies."""
+        """Returns the buckets for a call of `tool`, which programs call `name`; empty if no rate applies."""
         if not (tool.rates or self._rates):
             return ()
         whose = _identities(context)
@@ -153,7 +153,7 @@ class RateLimits:
         return (*common, *(Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()))
 
     async def take(self, buckets: Sequence[Bucket], name: str) -> None:
-        """Counts one call of the tool that is `name` in programs.
+        """Counts one call of a tool, which programs call `name`.
 
         Raises:
             RateLimited: a bucket is full; the call is not counted.
@@ -164,7 +164,7 @@ class RateLimits:
 
 
 def _identities(context: ExecutionContext) -> dict[RateScope, str]:
-    """Returns the caller's key for each scope: distinct, and short for any ids."""
+    """Returns the caller's key for each scope. Keys are distinct, and short however long the ids are."""
     name = context.organization_id
     organization = "-" if name is None else f"{len(name)}:{name}"
     return {"user": _key(f"{organization}:{context.user_id}"), "organization": _key(organization), "everyone": ""}

@@ -23,7 +23,7 @@ __all__ = ["RedisRates", "WhenAway"]
 logger = get_logger("corral.rates")
 
 WhenAway: TypeAlias = Literal["deny", "allow", "local"]
-"""Policy while Redis does not answer; "local" counts calls in this process."""
+"""Policy while Redis does not answer. "local" counts calls in this process."""
 
 _CONSEQUENCES = {
     "deny": "calls with a rate limit are denied",
@@ -31,9 +31,9 @@ _CONSEQUENCES = {
     "local": "this process counts alone",
 }
 _CONNECTIONS = 16
-"""Maximum connections of each event loop; further calls wait for one, within the timeout."""
+"""Maximum connections per event loop. Further calls wait for one, up to the timeout."""
 _RETRY_SECONDS = 1.0
-"""Retry delay in replies to programs while calls are denied."""
+"""`retry_after_seconds` in replies to programs while calls are denied."""
 
 # Same as MemoryRates.take. ARGV has, for each key, the interval and the time that a full bucket is paid for, in
 # microseconds. Numbers stay below 2^53. EVAL needs no reloading after a restart or a failover, unlike EVALSHA.
@@ -58,7 +58,7 @@ return {longest, narrowest}
 
 @contextmanager
 def _second_half(limit: asyncio.Timeout, seconds: float) -> Generator[None]:
-    """Starts the second half of a timeout when the event loop sees the end of the first.
+    """Timeout in two halves: the second starts only when the event loop has noticed the end of the first.
 
     If the loop is blocked for the whole timeout, replies that arrived meanwhile are still read.
     """
@@ -72,11 +72,11 @@ def _second_half(limit: asyncio.Timeout, seconds: float) -> Generator[None]:
 
 @checked
 class RedisRates(RateStore):
-    """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share their limits.
+    """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share the limits.
 
     Pass a URL, or a client of `redis.asyncio`, which you close yourself. Keys begin with `{prefix}` in braces, so that
-    a cluster keeps them all on one node. It serves one event loop at a time: with a URL it reconnects in another loop,
-    while a client stays with its loop. Call `aclose` in the last loop used.
+    a cluster keeps them all on one node. Use it in one event loop at a time: with a URL it reconnects in another loop,
+    while your own client is tied to its loop. Call `aclose` in the last loop used.
 
     A call waits for at most `timeout_seconds`; with your own client on Python 3.11, for its `socket_timeout` if that
     is longer. `when_away` applies after a timeout or an error from Redis; the log has one warning when this begins and

@@ -42,24 +42,24 @@ from corral.types import (
 _MOST_REMARKS = 10
 _LONGEST_READ = 100_000
 _TRIPPED_OVER_TEXT = frozenset({"TypeError", "AttributeError"})
-"""Errors of programs that treat a string as an object or a list."""
+"""Error messages of programs that treat a string as an object or a list."""
 _MESSAGES: Mapping[str, tuple[re.Pattern[str], str]] = {
     "bigint": (
         re.compile(r"Cannot mix BigInt|BigInt value to a number|serialize a BigInt"),
         "integers beyond 2^53 arrive as BigInt: use Number(x) to compute with them, String(x) to keep all digits",
     ),
 }
-"""Remarks by a failed program's error message."""
+"""Remarks on a failed program, by its error message."""
 
 
 _EXECUTION_BYTES = 64_000_000
 _CORRAL_BYTES = 512_000_000
 """Maximum bytes of recorded inputs and outputs: for one execution, and for all running executions of one Corral."""
 _SHARE_BYTES = 1_000_000
-"""Number of bytes that an execution reserves at a time."""
+"""Number of bytes that an execution reserves at once."""
 _SMALL_BYTES = 1_000
 _AS_OBJECTS = 32
-"""Assumed ratio of a value's size in memory to its JSON. For `{"":0}` in a list it is 30."""
+"""Assumed ratio of a value's size in memory to the size of its JSON. For `{"":0}` in a list it is 30."""
 
 
 class ValueRoom:
@@ -85,7 +85,7 @@ class ValueRoom:
 class CallRecorder:
     """Records every call of one execution, including refused and cancelled calls.
 
-    Small values are kept as objects, others encoded, within the memory of `rooms`.
+    Small values are kept as objects, others encoded, within the memory budget `rooms`.
     """
 
     def __init__(self, events: EventStream, *, rooms: ValueRoom) -> None:
@@ -106,7 +106,7 @@ class CallRecorder:
         started = time.time()
         record = _record_of(request, recorded, started)
         self.records.append(record)
-        # A separate record for the event, which stays unchanged.
+        # The event gets a record of its own, because it must not change.
         self._events.emit(lambda stamp: ToolCallStarted(call=_record_of(request, recorded, started), **stamp))
         return record
 
@@ -123,7 +123,7 @@ class CallRecorder:
         self._events.emit(lambda stamp: ToolCallFinished(call=record, **stamp))
 
     def replayed(self, request: CallRequest) -> CallRecord:
-        """Records a call whose reply is on record in a ledger, without an event."""
+        """Records a call whose reply is already in a ledger. Emits no event."""
         record = _record_of(request, self._kept(request.input, request.size, request.reread), time.time())
         record.replayed = True
         self.records.append(record)
@@ -172,7 +172,7 @@ class CallRecorder:
             record.output = recorded
 
     def _kept(self, value: object, size: int, read: Callable[[], object] | None) -> object:
-        """Returns the form of a value to record. Its JSON has `size` bytes; `read` decodes it again."""
+        """Returns the form in which a value is recorded. Its JSON has `size` bytes; `read` decodes it again."""
         if type(value) is str:
             recorded, cost = value, sys.getsizeof(value)
         elif size <= _SMALL_BYTES:
@@ -185,7 +185,7 @@ class CallRecorder:
         return recorded
 
     def _take(self, size: int) -> bool:
-        """Reserves memory within the bounds of the execution and the Corral."""
+        """Reserves memory, up to the limits of the execution and the Corral."""
         if self._taken + size > _EXECUTION_BYTES or not self._rooms.take(size):
             return False
         self._taken += size
@@ -197,7 +197,7 @@ class CallRecorder:
         self.finish(record, Reply(error=error), duration_ms, state, remark)
 
     def close(self) -> None:
-        """Releases the reserved memory: from now on the holder of the result owns the records."""
+        """Releases the reserved memory: the records now belong to the holder of the result."""
         self._rooms.give_back(self._taken)
         self._room, self._taken = 0, _EXECUTION_BYTES
 
@@ -210,7 +210,7 @@ class CallRecorder:
         )
 
     def look_up(self, tools: ToolRegistry) -> None:
-        """Adds facts about tools to the records, for the model text of a failed program."""
+        """Adds facts about tools to the records, for the text that a model reads about a failed program."""
         by_name = {name: tools.get(name) for name in {record.name for record in self.records}}
         for record in self.records:
             if (tool := by_name[record.name]) is not None:
@@ -219,8 +219,8 @@ class CallRecorder:
 
 
 def remarks_on(records: Sequence[CallRecord], error: ExecutionError | None, language: Language) -> Iterator[Diagnostic]:
-    """Yields remarks on results of calls, at most one per tool: on outputs that do not match their declaration and, if
-    the program failed, on its error or on JSON strings that it may have mistaken for objects."""
+    """Yields at most one remark per tool on results of calls: those that differ from their declaration and, if the
+    program failed, those that explain its error or are JSON strings that it may have taken for objects."""
     mismatches = Counter(record.name for record in records if record.remark is not None)
     first = {record.name: record.remark for record in reversed(records) if record.remark is not None}
     for name in islice(mismatches, _MOST_REMARKS):

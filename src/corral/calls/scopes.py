@@ -14,11 +14,11 @@ from corral.tools import Tool, ToolRegistry
 from corral.types import ExecutionError, References, ToolName, ToolReference
 
 _MOST_NAMED = 10
-"""Maximum number of tools in an early denial."""
+"""Maximum number of tools listed in an early denial."""
 
 
 class ImpliedScopes:
-    """Scopes that a scope implies, transitively.
+    """Map of scopes to the scopes that they imply, directly or indirectly.
 
     Raises:
         ConfigError: a value is one string instead of a collection.
@@ -53,21 +53,21 @@ def _missing(tool: Tool, held: frozenset[str]) -> str | None:
 
 
 def capabilities_of(references: References, tools: ToolRegistry) -> ProgramCapabilities:
-    """Returns the tools and scopes that a program with these references can use. Unknown names are left out."""
+    """Returns the tools and scopes that a program with these references can use. Ignores unknown names."""
     known = tools.snapshot()
     used: dict[str, Tool] = {}
     for reference in references.named:
         tool_name = next((name for name in _paths(reference) if name in known), None)
         if tool_name is not None:
             used[str(tool_name)] = known[tool_name]
-        else:  # a namespace as a whole
+        else:  # a whole namespace
             used |= {str(each): tool for each, tool in known.items() if each.namespace == reference.path}
     scopes = {scope for tool in used.values() for scope in tool.scopes | tool.any_scope}
     return ProgramCapabilities(tools=tuple(used), scopes=tuple(sorted(scopes)), any_tool=references.computed)
 
 
 def early_denial(references: References, tools: ToolRegistry, held: frozenset[str]) -> ExecutionError | None:
-    """Returns the denial of a program that names tools whose scopes the caller lacks; None if there are no such tools.
+    """Returns the denial of a program that names tools whose scopes the caller lacks; None if it names none.
 
     Tools with computed names are denied when called.
     """
@@ -111,6 +111,6 @@ def _denial(
 
 
 def _paths(reference: ToolReference) -> Iterable[ToolName]:
-    """Yields the tools that a path can name: `a.b` is tool `b` in namespace `a`, or a member of tool `a`."""
+    """Yields the tools that a path can refer to: `a.b` is tool `b` in namespace `a`, or a member of tool `a`."""
     name = ToolName.parse(reference.path)
     return (name,) if name.namespace is None else (name, ToolName(None, name.namespace))

@@ -36,7 +36,8 @@ from corral.guest import encode_by_size
 from corral.types import Reply
 
 Service: TypeAlias = Callable[[object], Awaitable[object]]
-"""Answers a call from its decoded input. Errors of `corral.errors` reach the program, others only the log."""
+"""Function that answers a call from its decoded input. Programs see its errors of `corral.errors`; others only go to
+the log."""
 
 
 class ServiceSource(Protocol):
@@ -44,7 +45,7 @@ class ServiceSource(Protocol):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins that programs reach through the services, to list to models."""
+        """Origins that programs can reach through the services, to list to models."""
         ...
 
     def serve(self, caller: Grant, audit: AuditLog | None, /) -> AbstractAsyncContextManager[Mapping[str, Service]]:
@@ -53,7 +54,7 @@ class ServiceSource(Protocol):
 
 
 def route_services(handler: Handler) -> Handler:
-    """Answers calls of services in their grant, and passes all others to `handler`."""
+    """Answers calls of the services in their grant, and passes all other calls to `handler`."""
     answer = convert_errors(_answer)
 
     def routed(call: Call) -> Awaitable[Reply]:

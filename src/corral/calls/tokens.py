@@ -1,7 +1,7 @@
 """Execution tokens: short-lived JWTs that identify the execution and caller of calls over HTTP.
 
-PyJWT and cryptography implement signatures and keys. Tokens are stricter than RFC 7519 requires, because only this
-module writes them: three members in the header, all claims present, one encoding of the signature.
+PyJWT and cryptography implement signatures and keys. Only this module writes tokens, so it accepts fewer than RFC 7519
+allows: three members in the header, all claims present, one encoding of the signature.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ with requires_extra("an execution token", "http"):
 __all__ = ["MAX_TOKEN_BYTES", "MAX_TTL_SECONDS", "Algorithm", "Claims", "ExecutionTokens", "Key", "KeyRing"]
 
 Algorithm: TypeAlias = Literal["HS256", "EdDSA", "ES256"]
-"""HS256 if one host issues and verifies; EdDSA or ES256 if several hosts verify tokens that one issues."""
+"""HS256 if the issuing host also verifies; EdDSA or ES256 if several hosts verify the tokens that one issues."""
 
 MAX_TTL_SECONDS = 300.0
-"""Maximum lifetime of a token, when it is issued and when it is verified."""
+"""Maximum lifetime of a token in seconds, enforced both when it is issued and when it is verified."""
 MAX_TOKEN_BYTES = 8192
 _SKEW_SECONDS = 5.0
-"""Seconds that the issuing host's clock may be ahead. `exp` has no leeway."""
+"""Seconds by which the issuing host's clock may be ahead. `exp` has no leeway."""
 _TYPE = "corral-execution+jwt"
 _CACHED = 4096
-"""Maximum number of verified tokens whose claims are cached, about 1 kB each."""
+"""Maximum number of verified tokens whose claims are cached, at about 1 kB each."""
 _MIN_SECRET_BYTES = 32
-"""RFC 7518, section 3.2: an HS256 key is at least as long as the hash."""
+"""RFC 7518, section 3.2: an HS256 key must be at least as long as the hash."""
 _FROM_ENVIRONMENT = "TOOL_BRIDGE_SECRET"
 _ALGORITHMS = get_default_algorithms()
 _JWS = PyJWS()
@@ -67,7 +67,7 @@ class Key:
         self.algorithm: Algorithm = algorithm
         try:
             key: Any = _ALGORITHMS[algorithm].prepare_key(secret)
-        except Exception:  # its text could show a part of the key
+        except Exception:  # its text may contain part of the key
             kind = "secret; a PEM is for EdDSA or ES256" if algorithm == "HS256" else f"PEM of an {algorithm} key"
             raise ConfigError(f"key {kid!r}: this is not a {kind}") from None
         match key:
@@ -113,7 +113,7 @@ class Key:
 
 @checked
 class KeyRing:
-    """Keys of a host. The first that can sign is used to sign; all verify.
+    """Keys of a host. The first one that can sign does so; all of them verify.
 
     `clock` returns seconds since the Unix epoch, for keys and tokens.
 
@@ -147,7 +147,7 @@ class KeyRing:
             try:
                 kid, encoded = part.strip().split(":")
                 secret = base64.b64decode(encoded, validate=True)
-            except ValueError:  # its text can show a part of a secret
+            except ValueError:  # its text may contain part of a secret
                 raise ConfigError("the text of a key ring must be kid:secret,kid:secret, secrets in base64") from None
             keys.append(Key(kid, secret))
         return cls(*keys, clock=clock)
@@ -171,7 +171,7 @@ class KeyRing:
         self._retired_at = {kid: min(end, self._retired_at.get(kid, end)) for kid in remaining}
 
     def find(self, kid: str) -> Key | None:
-        """Returns the key of that name while it verifies."""
+        """Returns the key with that name, as long as it verifies."""
         end = self._retired_at.get(kid)
         return self._keys.get(kid) if end is None or self.clock() < end else None
 
@@ -204,7 +204,8 @@ class Claims:
 class ExecutionTokens:
     """Issues and verifies the tokens of executions.
 
-    Without `keys`, the key is the environment variable TOOL_BRIDGE_SECRET, else a random key of this object alone.
+    Without `keys`, the key is the environment variable TOOL_BRIDGE_SECRET or, if that is unset, a random key of this
+    object.
 
     Raises:
         ConfigError: `ttl_seconds` is not in (0, 300], or TOOL_BRIDGE_SECRET has under 32 bytes.
@@ -256,10 +257,10 @@ class ExecutionTokens:
         return token
 
     def verify(self, token: str) -> Claims:
-        """Returns the claims of a token that has the exact form that `issue` writes and is valid now.
+        """Verifies a token, which must have the exact form that `issue` writes, and returns its claims.
 
         Raises:
-            InvalidToken: it is not; the message has the reason.
+            InvalidToken: the token is invalid; the message has the reason.
         """
         if not token:
             raise InvalidToken("the token is missing")

@@ -1,1 +1,1 @@
-"""Helpers for tasks, threads, event loops and forks, used by every other room."""
+"""Tasks, threads, event loops and forks. Every other room uses these modules."""

@@ -11,9 +11,9 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:
 
     class cached_property:  # noqa: N801
-        """`functools.cached_property` without its lock, which all instances share in Python 3.11.
+        """`functools.cached_property` without its lock, which all instances of a class share in Python 3.11.
 
-        With the lock, an event loop that needs the tree of a small program waits for a thread that parses a large one.
+        With that lock, an event loop that needs a small program's tree would wait for a thread that parses a large one.
         """
 
         def __init__(self, function: Callable[[Any], Any]) -> None:

@@ -12,11 +12,11 @@ import anyio
 from corral.concurrency.threads import thread_safe_callback
 
 MAX_PAUSED_SECONDS = 3600.0
-"""Maximum of all pauses together: even a program that keeps asking for approval has to end."""
+"""Maximum total of all pauses in seconds: even a program that keeps asking for approval has to end."""
 
 
 class PausableDeadline:
-    """Cancels the `running` block when its time is up. The clock stops in `paused` blocks, which can overlap."""
+    """Cancels the `running` block when its time is up. The clock stops during `paused` blocks, which can overlap."""
 
     def __init__(self, seconds: float, *, max_paused_seconds: float = MAX_PAUSED_SECONDS) -> None:
         self._seconds = seconds

@@ -1,6 +1,6 @@
-"""Waits for a descriptor in a thread, with poll(2): select(2) rejects numbers of 1,024 or more.
+"""Waits for descriptors with poll(2), because select(2) rejects numbers of 1,024 or more. Blocks its thread.
 
-Also process descriptors, which not every system has.
+Also opens process descriptors (pidfds), which not every system has.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from contextlib import suppress
 from functools import cache
 
 _REAP_SECONDS = 1.0
-"""Time for a killed process to end; it takes milliseconds, unless it belongs to another user."""
+"""Seconds for a killed process to end. It takes milliseconds, unless the process belongs to another user."""
 _PAUSE_SECONDS = 0.002
 
 
 def await_readable(descriptor: int, seconds: float | None) -> bool:
-    """Blocks until there is something to read, or a process has ended. False after `seconds`."""
+    """Blocks until the descriptor is readable, or its process has ended. Returns False after `seconds`."""
     return _happens(descriptor, select.POLLIN, seconds)
 
 
 def await_writable(descriptor: int, seconds: float | None) -> bool:
-    """Blocks until more can be written. False after `seconds`."""
+    """Blocks until the descriptor is writable. Returns False after `seconds`."""
     return _happens(descriptor, select.POLLOUT, seconds)
 
 
@@ -36,7 +36,7 @@ def _happens(descriptor: int, event: int, seconds: float | None) -> bool:
 
 
 def why_no_descriptors(error: OSError) -> str:
-    """Explains why a descriptor could not be made, with the remedy if this process is at its limit."""
+    """Explains why a descriptor could not be created, with the remedy if this process is at its limit."""
     reason = error.strerror or str(error)
     if error.errno != errno.EMFILE or sys.platform == "win32":
         return reason
@@ -57,9 +57,9 @@ def process_descriptor(pid: int) -> int | None:
 
 @cache
 def why_no_process_descriptors() -> str | None:
-    """Explains why this system has no process descriptors, with the remedy; None if it has.
+    """Explains why this system has no process descriptors, with the remedy; None if it has them.
 
-    gVisor lacks them, as does a container whose system call filter predates them.
+    gVisor lacks them, and a container's system call filter can be older than they are.
     """
     if sys.platform != "linux":
         return "only Linux has descriptors of processes"
@@ -82,10 +82,11 @@ def why_no_process_descriptors() -> str | None:
 
 
 def reap(pid: int) -> None:
-    """Waits up to a second for a killed process if it has become a child of this process, so that no zombie is left.
+    """Waits up to a second for a killed process if it is now a child of this process, so that it does not remain a
+    zombie.
 
-    It becomes one if this is process 1, as in a container without an init. A negative number means a process group,
-    whose leader has been waited for.
+    It becomes a child if this is process 1, as in a container without an init. A negative number stands for a process
+    group whose leader has already been reaped.
     """
     end = time.monotonic() + _REAP_SECONDS
     with suppress(ChildProcessError):

@@ -1,7 +1,7 @@
 """Event loop primitives for hot paths: watch a descriptor without a task, and wake one waiting task.
 
-anyio's own primitives cost several microseconds each, which is most of a call's cost. On asyncio these use the loop
-directly; on any other loop they use anyio.
+anyio's own primitives take several microseconds each, which would be most of the cost of a call. These use the loop
+directly on asyncio, and anyio elsewhere.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class OneShot(Protocol[T]):
 
 
 class _FutureOneShot(asyncio.Future[T]):
-    """Future whose waiting task resumes within `set`.
+    """Future whose waiting task resumes inside `set`, without another turn of the event loop.
 
-    A turn of the event loop, with its system call, costs an eighth of what the host does for a tool call.
+    A turn of the event loop, with its system call, takes an eighth of the host's time for a tool call.
     """
 
     _waiting: tuple[Callable[[asyncio.Future[T]], object], Context | None] | None = None
@@ -42,7 +42,7 @@ class _FutureOneShot(asyncio.Future[T]):
     def add_done_callback(
         self, fn: Callable[[asyncio.Future[T]], object], /, *, context: Context | None = None
     ) -> None:
-        """Called by the task that starts to wait."""
+        """Called by the task when it starts to wait."""
         if self.done():
             super().add_done_callback(fn, context=context)
         else:
@@ -87,7 +87,7 @@ class _EventOneShot(Generic[T]):
 
 
 def asyncio_loop() -> asyncio.AbstractEventLoop | None:
-    """Returns the running event loop if it is asyncio's; None for others, such as trio's."""
+    """Returns the running event loop if it is asyncio's; None for other loops, such as trio's."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -95,14 +95,14 @@ def asyncio_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def one_shot_factory() -> Callable[[], OneShot[T]]:
-    """Returns the constructor of one-shots for the running event loop."""
+    """Returns the class of one-shots for the running event loop."""
     loop = asyncio_loop()
     return _EventOneShot if loop is None else lambda: _FutureOneShot(loop=loop)
 
 
 @asynccontextmanager
 async def watch_readable(descriptor: int, notify: Callable[[], bool]) -> AsyncGenerator[None]:
-    """Calls `notify` within the block whenever the descriptor is readable, until it returns False.
+    """During the block, calls `notify` whenever the descriptor is readable, until it returns False.
 
     `notify` must not raise.
     """
@@ -117,7 +117,7 @@ async def watch_readable(descriptor: int, notify: Callable[[], bool]) -> AsyncGe
     watching = True
 
     def call() -> None:
-        if not notify() and watching:  # `notify` can wake the task that leaves the block, which closes the descriptor
+        if not notify() and watching:  # `notify` may wake the task that leaves the block and closes the descriptor
             loop.remove_reader(descriptor)
 
     loop.add_reader(descriptor, call)
@@ -137,9 +137,10 @@ async def _wait_and_notify(descriptor: int, notify: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def periodic(check: Callable[[], float | None], *, first: float = 0.0) -> AsyncGenerator[None]:
-    """Calls `check` during the block after `first` seconds, and again after each delay that it returns, until None.
+    """During the block, calls `check` after `first` seconds, and again after each delay that it returns, until it
+    returns None.
 
-    If `first` is 0, the first call precedes the block.
+    If `first` is 0, the first call is made before the block starts.
     """
     loop = asyncio_loop()
     if loop is None:

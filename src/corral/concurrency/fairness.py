@@ -1,4 +1,4 @@
-"""Fairness among owners: a round-robin queue, shares of common places, and a thread used in turn."""
+"""Fairness among owners: a round-robin queue, fair shares of a number of slots, and turns in a thread."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
 INLINE_BYTES = 32_000
-"""Maximum input handled on the event loop: a few milliseconds, if the cost grows with the size."""
+"""Maximum bytes of an input handled on the event loop: a few milliseconds of work, if it grows with the size."""
 _SWITCH_SECONDS = 0.0005
-"""Seconds that an event loop waits for Python code of the thread, ten times less than Python's default."""
+"""Seconds that an event loop waits while a thread runs Python code: a tenth of Python's default."""
 _MOST_REST_SECONDS = 0.1
 
 
 class FairQueue(Generic[T]):
-    """Queue that is first in, first out for each owner and round-robin among owners."""
+    """Queue that is first in, first out for each owner, and round-robin among owners."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[Hashable, deque[T]] = OrderedDict()
@@ -49,10 +49,10 @@ class FairQueue(Generic[T]):
         self._waiting.setdefault(owner, deque()).append(item)
 
     def take(self, allowed: Callable[[Hashable], bool] | None = None) -> T:
-        """Removes and returns the next item of an owner for which `allowed` is true.
+        """Removes and returns the next item of an owner that `allowed` accepts.
 
         Raises:
-            LookupError: no such owner has an item.
+            LookupError: no accepted owner has an item.
         """
         for owner, items in self._waiting.items():
             if allowed is None or allowed(owner):
@@ -73,9 +73,9 @@ class FairQueue(Generic[T]):
 
 
 class _Turns:
-    """Takes turns of owners for one thread.
+    """Gives owners turns in one thread, round-robin.
 
-    While other owners are active, an owner waits as long between two turns as the first one took.
+    While other owners are active, an owner pauses after each turn for as long as the turn took.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class _Turns:
                     await self._others_wait.wait()
 
     def end(self, seconds: float) -> None:
-        """Ends a turn that took so long."""
+        """Ends a turn, which took `seconds`."""
         self._rests_until = time.monotonic() + min(seconds, _MOST_REST_SECONDS)
         self.pass_on()
 
@@ -139,7 +139,8 @@ def _turns_here() -> _Turns:
 
 @contextmanager
 def owner_active(owner: Hashable) -> Generator[None]:
-    """Makes the large values of other owners leave the event loop half of the time, for the duration of the block."""
+    """Marks the owner as active during the block: other owners' large values then occupy the thread for at most half of
+    the time."""
     active = _turns_here().active
     active[owner] += 1
     try:
@@ -151,10 +152,10 @@ def owner_active(owner: Hashable) -> Generator[None]:
 
 
 async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, owner: Hashable = None) -> T:
-    """Runs the function in a thread, without garbage collection; one at a time for each event loop.
+    """Runs the function in a thread, without garbage collection. Each event loop runs one at a time.
 
-    For work on large values. Python switches from a thread to the event loop every half a millisecond meanwhile;
-    several threads would each add that delay, and finish no sooner.
+    For work on large values. Meanwhile, Python switches from the thread to the event loop every half millisecond.
+    Several threads would each add that delay, without finishing sooner.
     """
     turns = _turns_here()
     await turns.take(owner)
@@ -189,11 +190,11 @@ class _ShortSteps:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._threads -= 1
-            if self._threads == 0 and sys.getswitchinterval() == self._lowered:  # else the application has set another
+            if self._threads == 0 and sys.getswitchinterval() == self._lowered:  # else the application has changed it
                 sys.setswitchinterval(self._before)
 
     def end_in_fork(self) -> None:
-        """Restores the interval, as a fork has none of those threads."""
+        """Restores the interval, because a fork has none of those threads."""
         self._lock = Lock()
         if self._threads:
             self._threads = 1
@@ -205,10 +206,10 @@ after_fork(_short_steps.end_in_fork)
 
 
 async def wait_for_job(job: Future[T], seconds: float) -> T:
-    """Returns the job's result. Cancels the job if the caller is cancelled, or if it has not started in time.
+    """Returns the job's result. Cancels the job if the caller is cancelled or the job does not start in time.
 
     Raises:
-        TimeoutError: it has not started within `seconds`.
+        TimeoutError: the job did not start within `seconds`.
     """
     done = anyio.Event()
     notify = thread_safe_callback(done.set)
@@ -226,10 +227,10 @@ async def wait_for_job(job: Future[T], seconds: float) -> T:
 
 
 class Shares:
-    """Places for owners. One owner alone can have all; an owner below its fair share always gets a place.
+    """Slots shared by owners. A single owner can hold all; an owner below its fair share always gets one.
 
-    A fair share is `most` divided by the number of owners that hold places, including the one that asks, and at least
-    one place. Earlier owners therefore lose nothing, and there are at most twice `most` places.
+    A fair share is `most` divided by the number of owners that hold slots, including the one that asks, but at least
+    one slot. Owners keep the slots that they hold, so up to twice `most` can be in use.
     """
 
     def __init__(self, most: int, holders: Iterable[Hashable] = ()) -> None:
@@ -237,7 +238,7 @@ class Shares:
         self._held: Counter[Hashable] = Counter(holders)
 
     def take(self, owner: Hashable) -> bool:
-        """Takes a place. Returns False if the owner has its share and all places are taken."""
+        """Takes a slot. Returns False if the owner has its share and all slots are in use."""
         if not self.has_room(owner):
             return False
         self._held[owner] += 1
@@ -258,7 +259,7 @@ class Shares:
 
 
 class Capacity:
-    """Semaphore with sizes. A request larger than the total is admitted alone."""
+    """Semaphore whose requests have sizes. A request larger than the total is admitted when nothing else is held."""
 
     __slots__ = ("_total", "_used", "_waiting")
 
@@ -269,7 +270,7 @@ class Capacity:
 
     @property
     def is_free(self) -> bool:
-        """True if nothing is acquired and no task waits."""
+        """True if nothing is held and no task waits."""
         return not self._used and not self._waiting
 
     def try_acquire(self, size: int = 1) -> bool:
@@ -280,7 +281,7 @@ class Capacity:
         return True
 
     async def acquire(self, size: int = 1) -> None:
-        """Waits until enough is free. Call it after `try_acquire` has failed."""
+        """Waits until enough is free, then acquires it. Call it after `try_acquire` has failed."""
         self._waiting.append(place := (size, anyio.Event()))
         try:
             await place[1].wait()
@@ -289,7 +290,7 @@ class Capacity:
                 self.release(size)
             else:
                 self._waiting.remove(place)
-                self.release(0)  # this request may have blocked smaller ones
+                self.release(0)  # smaller requests may have waited behind this one
             raise
 
     def release(self, size: int = 1) -> None:

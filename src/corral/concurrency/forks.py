@@ -1,4 +1,5 @@
-"""Fork safety. A fork inherits Python objects; the processes, threads and connections behind them are its parent's."""
+"""Fork safety. A fork inherits Python objects, but the processes, threads and connections behind them belong to its
+parent."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 class ProcessOwner:
-    """The process that owns something: at first the one that makes this object."""
+    """Identity of the process that owns something: at first, the one that creates this object."""
 
     __slots__ = ("_pid",)
 
@@ -27,7 +28,7 @@ class ProcessOwner:
         return self._pid == os.getpid()
 
     def take_over(self) -> bool:
-        """Makes the current process the owner. True if it was not."""
+        """Makes the current process the owner. Returns True if it was not."""
         if self.is_current:
             return False
         self._pid = os.getpid()
@@ -47,6 +48,6 @@ def finalize_in_owner(
 
 
 def after_fork(function: Callable[[], object]) -> None:
-    """Registers `function` to be called in each fork of this process, if the system has forks."""
+    """Registers a function to be called in each fork of this process, on systems that fork."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=function)

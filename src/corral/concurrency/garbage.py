@@ -1,8 +1,8 @@
-"""Cyclic garbage collection, disabled while large values are made and modules are loaded.
+"""Control of cyclic garbage collection, which is disabled while large values are created and modules are loaded.
 
-The collector runs after every few hundred new containers and sometimes visits all of them: for half a million lists,
-reading the JSON takes 30 ms and the collector 200. A new large value is also exempt from the next collections, which
-would visit all objects of the process, twice.
+The collector runs after every few hundred new containers, and sometimes visits them all: parsing half a million lists
+from JSON takes 30 ms, and the collector another 200. A new large value is also exempted from the next collections,
+which would visit every object of the process twice.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from importlib import import_module
 from types import ModuleType, TracebackType
 
 _LARGE = 20_000
-"""Number of objects made since the last collection above which all move to the oldest generation uncollected."""
+"""Number of new objects since the last collection above which all are moved to the oldest generation uncollected."""
 _MOST_SPARED = 100
-"""Number of large values between full collections, which free cycles among younger objects."""
+"""Number of large values between full collections, which free cycles among the objects created in between."""
 _spared = 0
 
 
 class gc_disabled:  # noqa: N801  # a block, as `contextlib.suppress` is one
-    """Disables the collector within the block, for short work that makes one value without cycles."""
+    """Disables the collector during the block, which should be short and create one value without cycles."""
 
     __slots__ = ("_was_enabled",)
 
@@ -42,9 +42,9 @@ class gc_disabled:  # noqa: N801  # a block, as `contextlib.suppress` is one
 
 
 def spare_young() -> None:
-    """Moves all objects to the oldest generation, uncollected, after many long-lived ones were made.
+    """Moves all objects to the oldest generation, uncollected. Call it after creating many long-lived objects.
 
-    Otherwise ten thousand of them or so would make the collector visit all objects of the process.
+    Otherwise about ten thousand of them would make the collector visit every object of the process.
     """
     global _spared
     _spared += 1
@@ -52,9 +52,9 @@ def spare_young() -> None:
 
 
 def import_uncollected(name: str) -> ModuleType:
-    """Imports a module and its imports, none of which is garbage, straight into the oldest generation.
+    """Imports a module, and moves it and its imports straight into the oldest generation, since none of it is garbage.
 
-    Otherwise the next two collections would visit them, which takes 45 ms for corral.
+    Otherwise the next two collections would visit all of it, which takes 45 ms for corral.
     """
     with gc_disabled():
         module = import_module(name)
@@ -64,6 +64,6 @@ def import_uncollected(name: str) -> ModuleType:
 
 def _spare_all() -> None:
     """Moves all objects to the oldest generation."""
-    if gc.get_freeze_count() == 0:  # otherwise objects that others have frozen would thaw
+    if gc.get_freeze_count() == 0:  # unfreezing would also thaw objects that others have frozen
         gc.freeze()
         gc.unfreeze()

@@ -22,23 +22,24 @@ from corral.errors import ConfigError
 T = TypeVar("T")
 
 _left_behind: list[object] = []
-"""Objects that a fork inherited: dropping them would run finalizers of resources that the parent still uses."""
+"""Objects inherited by a fork. They are kept, because dropping them would finalize resources that the parent still
+uses."""
 
 
 class Lifecycle(ABC):
-    """Base of objects that `async with` or `with` opens and closes, in the process that owns them."""
+    """Base of objects that are opened and closed by `async with` or `with`, in the process that owns them."""
 
     def __init__(self) -> None:
         self._open = False
         self._closed = False
         self._loop: _LoopThread | None = None
-        """Event loop of a `with` block."""
+        """Event loop that the `with` block runs."""
         self._owner = ProcessOwner()
         self._unclosed: weakref.finalize[..., Self] | None = None
 
     @property
     def is_open(self) -> bool:
-        """True between opening and closing. Programs also run outside of that, but start more slowly."""
+        """True between opening and closing. Programs also run without opening, but start more slowly."""
         return self._open
 
     @abstractmethod
@@ -51,7 +52,7 @@ class Lifecycle(ABC):
 
     @abstractmethod
     def _renew(self) -> object:
-        """Replaces resources that a fork does not inherit: processes, threads and connections. Returns the old ones."""
+        """Replaces resources that a fork does not inherit (processes, threads, connections). Returns the old ones."""
 
     async def __aenter__(self) -> Self:
         await self._get_ready()
@@ -90,7 +91,7 @@ class Lifecycle(ABC):
         raise ConfigError(f"{self!r} cannot be copied or sent to another process; create one there with the same tools")
 
     def _in_a_loop(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Calls the function in the event loop of the `with` block, or else in a new one."""
+        """Calls the async function in the event loop of the `with` block, or in a new one if there is none."""
         _refuse_running_loop()
         self._require_own()
         if self._loop is not None:
@@ -102,24 +103,24 @@ class Lifecycle(ABC):
             loop.close()
 
     def _in_the_loop(self, manager: AbstractAsyncContextManager[T]) -> AbstractContextManager[T]:
-        """Returns a context manager that enters and leaves the given one in the event loop of the `with` block.
+        """Returns a sync context manager that enters and leaves `manager` in the event loop of the `with` block.
 
         Raises:
             ConfigError: the object was not opened by `with`.
         """
         if self._loop is None:
-            raise ConfigError(f"{self!r} has no event loop here: open it first, by `with`")
+            raise ConfigError(f"{self!r} has no event loop here: open it first, in a `with` block")
         return self._loop.block(manager)
 
     def _require_own(self) -> None:
         """Resets the object if this process is a fork of its owner.
 
         Raises:
-            ConfigError: the owner has opened it.
+            ConfigError: the parent process had opened it.
         """
         if self._open and not self._owner.is_current:
             raise ConfigError(
-                f"{self!r} was opened by the process that this one is a fork of; open it here, after the fork, by "
+                f"{self!r} was opened before this process was forked; open it here, after the fork, with "
                 "`with corral:` or `async with corral:`"
             )
         self._reset_in_fork()
@@ -131,7 +132,7 @@ class Lifecycle(ABC):
             self._open, self._loop, self._unclosed = False, None, None
 
     def _expect_closing(self) -> None:
-        """Issues a ResourceWarning if the object is dropped without being closed."""
+        """Issues a ResourceWarning if the object is garbage-collected before it is closed."""
         self._unclosed = finalize_in_owner(self, _warn_unclosed, repr(self))
 
     def _expect_no_closing(self) -> None:
@@ -149,7 +150,7 @@ def run_in_loop_of(opened: Lifecycle, call: Callable[[], Awaitable[T]]) -> T:
 
 
 def may_stay_open(opened: Lifecycle) -> None:
-    """Prevents the warning about an unclosed object: it may stay open until the process ends."""
+    """Prevents the warning about an unclosed object that may stay open until the process ends."""
     opened._expect_no_closing()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
@@ -158,7 +159,7 @@ def _warn_unclosed(name: str) -> None:
 
 
 class _LoopThread:
-    """Event loop in a daemon thread, which runs until it is closed."""
+    """Event loop in a daemon thread. Runs until it is closed."""
 
     def __init__(self) -> None:
         portal: Future[BlockingPortal] = Future()
@@ -167,12 +168,13 @@ class _LoopThread:
         self._portal = portal.result()
 
     def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Runs the function. If the caller is interrupted, as by Ctrl-C, the function is cancelled and awaited."""
+        """Runs the async function. If the caller is interrupted, as by Ctrl-C, the function is cancelled and
+        awaited."""
         go: Future[None] = Future()
         running: Future[T] | None = None
 
         async def run() -> T:
-            await asyncio.wrap_future(go)  # until the caller can cancel this
+            await asyncio.wrap_future(go)  # until it can be cancelled
             return await function()
 
         try:
@@ -212,7 +214,7 @@ def _run(portal: Future[BlockingPortal]) -> None:
 
 def _refuse_running_loop() -> None:
     """Raises ConfigError if this thread runs an event loop."""
-    for running in (asyncio.get_running_loop, anyio.get_current_task):  # the second detects other loops
+    for running in (asyncio.get_running_loop, anyio.get_current_task):  # the second condition detects other loops
         with suppress(RuntimeError):
             running()
             break

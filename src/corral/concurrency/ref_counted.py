@@ -1,4 +1,4 @@
-"""Reference counting for shared things: the first user opens, the last one closes."""
+"""Reference counting for shared resources: the first user opens one, the last user closes it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class _Use:
         self.closing: Timer | None = None
         self.is_closing = False
         self.is_ours = False
-        """True if the first user opened the thing."""
+        """True if the first user opened the resource, rather than finding it open."""
 
 
 @asynccontextmanager
 async def _held(lock: Lock) -> AsyncGenerator[None]:
     """Holds a lock that users in several event loops share.
 
-    It polls: a lock acquired by a waiting thread could be for a task that has been cancelled meanwhile.
+    Polls for it: a helper thread could acquire the lock for a task that has been cancelled meanwhile.
     """
     while not lock.acquire(blocking=False):
         await anyio.sleep(_LOCK_POLL_SECONDS)
@@ -43,11 +43,11 @@ async def _held(lock: Lock) -> AsyncGenerator[None]:
 
 
 class RefCounted(Generic[T]):
-    """Counts the users of each thing. A thing that was open before its first user stays open after the last.
+    """Counts the users of each resource. A resource that was open before its first user stays open after the last.
 
-    Users can be in several event loops, if the thing can be used in all of them.
+    Users can be in several event loops, if the resource supports that.
 
-    `open_` makes the context manager that opens and closes a thing; different tasks can enter and exit it.
+    `open_` makes the context manager that opens and closes a resource; different tasks can enter and exit it.
     """
 
     def __init__(self, open_: Callable[[T], AbstractAsyncContextManager[object]], is_open: Callable[[T], bool]) -> None:
@@ -55,10 +55,10 @@ class RefCounted(Generic[T]):
         self._is_open = is_open
         self._uses = WeakKeyDictionary[T, _Use]()
         self._taking = Lock()
-        """Held while the timer that closes a thing is set, cancelled or firing."""
+        """Held while a resource's closing timer is set, cancelled or firing."""
 
     async def enter(self, thing: T) -> None:
-        """Adds a user. Raises what opening the thing raises."""
+        """Adds a user, opening the resource for the first one. Raises the errors of opening it."""
         use = self._uses.setdefault(thing, _Use())
         async with _held(use.lock):
             if use.users == 0:
@@ -69,14 +69,14 @@ class RefCounted(Generic[T]):
             use.users += 1
 
     def has_opened(self, thing: T) -> bool:
-        """True if a user opened the thing, rather than finding it open."""
+        """True if a user opened the resource, rather than finding it open."""
         return self._uses[thing].is_ours
 
     async def leave(self, thing: T, *, keep_seconds: float = 0.0) -> None:
-        """Removes a user: once for each `enter`.
+        """Removes a user. Call it once for each `enter`.
 
-        The last one closes the thing. With `keep_seconds`, a thread with its own event loop closes it that much later,
-        unless it has a user again by then. When the process exits it is left open.
+        The last user closes the resource. With `keep_seconds`, a thread with its own event loop closes it that much
+        later, unless it has a user again by then. It stays open when the process exits.
         """
         use = self._uses[thing]
         with anyio.CancelScope(shield=True):
@@ -93,7 +93,7 @@ class RefCounted(Generic[T]):
                     await _close(use)
 
     async def _take_back(self, use: _Use) -> None:
-        """Cancels a scheduled closing; waits for the end of one that is running."""
+        """Cancels a scheduled closing, or waits for one that is already running."""
         with self._taking:
             if use.closing is not None and not use.is_closing:
                 use.closing.cancel()
@@ -104,7 +104,7 @@ class RefCounted(Generic[T]):
 
     def _close_later(self, use: _Use) -> None:
         with self._taking:
-            if use.closing is not current_thread():  # the thing has a user again
+            if use.closing is not current_thread():  # the resource has a user again
                 return
             use.is_closing = True
         anyio.run(_close, use)

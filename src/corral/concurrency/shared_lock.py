@@ -1,4 +1,4 @@
-"""Lock that many tasks can share, or one holds alone, such as a tool call that is `sequential`."""
+"""Lock that many tasks can share or one task can hold alone, as a `sequential` tool call does."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import anyio
 
 
 class SharedLock:
-    """Readers-writer lock, first come first served. The fast path, while it is uncontended, is up to the caller."""
+    """Readers-writer lock, first come, first served. Callers inline the fast path for an uncontended lock."""
 
     __slots__ = ("_alone", "_waiting", "contended", "running")
 
     def __init__(self) -> None:
         self.running = 0
-        """Number of holders. A caller that enters while the lock is uncontended adds and subtracts itself."""
+        """Number of holders. Callers that find the lock uncontended change this number themselves."""
         self.contended = False
-        """True while a task holds it alone or some wait: callers then use `wait` and `pass_on`."""
+        """True while a task holds the lock alone or others wait. Callers must then use `wait` and `pass_on`."""
         self._alone = False
         self._waiting: deque[tuple[anyio.Event, bool]] = deque()
 
@@ -45,7 +45,7 @@ class SharedLock:
         return bool(self._waiting)
 
     async def lend(self, until: Awaitable[object], *, alone: bool) -> None:
-        """Releases the lock while its holder awaits `until`, and always reacquires it."""
+        """Releases the lock while its holder awaits `until`, then always reacquires it."""
         self.running -= 1
         if self.contended:
             self.pass_on()
@@ -58,7 +58,7 @@ class SharedLock:
                 self.running += 1
 
     async def _wait_in_any_case(self, *, alone: bool) -> None:
-        """Like `wait`, but acquires the lock even if cancelled. No shield blocks `asyncio.Task.cancel`."""
+        """Like `wait`, but acquires the lock even if cancelled: a shield does not block `asyncio.Task.cancel`."""
         cancelled: BaseException | None = None
         while True:
             try:
@@ -71,7 +71,7 @@ class SharedLock:
             raise cancelled
 
     def pass_on(self) -> None:
-        """Admits waiting tasks after a holder has left and is no longer counted."""
+        """Admits waiting tasks. Call it after a holder has left and is no longer counted."""
         self._alone = False
         self._admit()
 

@@ -14,8 +14,8 @@ _POLL_SECONDS = 0.005
 def write_ahead(connection: Connection, seconds: float) -> None:
     """Sets the journal mode WAL, in which readers and a writer do not wait for each other.
 
-    If two connections change the mode at the same time, each holds a lock that the other needs, so SQLite fails at
-    once, regardless of its timeout. This retries for `seconds`.
+    If two connections change the mode at the same time, each holds a lock that the other needs, and SQLite fails at
+    once, whatever its timeout. So this retries for `seconds`.
 
     Raises:
         sqlite3.OperationalError: the database is still locked, or cannot be written to.

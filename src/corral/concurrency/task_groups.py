@@ -1,4 +1,4 @@
-"""Task group that does not wrap its block's own error."""
+"""Task group that raises its block's own error unwrapped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs an async context manager in its own task so that any task can close it.
+"""Runs an async context manager in its own task, so that any task can close it.
 
-anyio requires that the task that entered a task group exits it, and everything based on one.
+anyio requires that a task group, and everything built on one, is exited by the task that entered it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from corral.logs import get_logger
 logger = get_logger("corral")
 
 _CLOSE_SECONDS = 5.0
-"""Time for the exit before it is cancelled."""
+"""Seconds that the exit may take before it is cancelled."""
 _tasks: set[asyncio.Task[None]] = set()
-"""asyncio itself keeps only weak references to tasks."""
+"""Strong references to the tasks: asyncio itself keeps only weak ones."""
 
 
 class TaskOwnedContext:
@@ -51,7 +51,7 @@ class TaskOwnedContext:
             raise self._failure
 
     async def aclose(self) -> None:
-        """Exits the manager and waits for its end. Idempotent."""
+        """Exits the manager and waits until that is done. Idempotent."""
         if not self._started:
             return
         self._leave.set()
@@ -77,7 +77,7 @@ class TaskOwnedContext:
 
 
 def unwrapped(error: Exception) -> Exception:
-    """Returns the error without the single-member exception groups that task groups put around it."""
+    """Strips the exception groups with a single member that task groups put around an error."""
     if not isinstance(error, ExceptionGroup):
         return error
     inner = cast("ExceptionGroup[Exception]", error).exceptions
@@ -85,7 +85,7 @@ def unwrapped(error: Exception) -> Exception:
 
 
 def spawn(function: Callable[[], Awaitable[None]]) -> None:
-    """Runs the function as a task without a parent."""
+    """Runs the function in a task that belongs to no task group."""
     loop = asyncio_loop()
     if loop is None:
         import_module("trio").lowlevel.spawn_system_task(function)

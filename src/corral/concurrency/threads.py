@@ -1,4 +1,4 @@
-"""Threads outside anyio's shared pool, and calls from any thread into an event loop."""
+"""Threads outside anyio's shared pool, and thread-safe calls into an event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arguments = TypeVarTuple("Arguments")
 
 
 def expect_threads() -> None:
-    """Starts a thread, as the code that follows needs some.
+    """Starts a test thread, because the code that follows needs threads.
 
     Raises:
         StartFailed: a thread cannot be started.
@@ -39,7 +39,7 @@ def expect_threads() -> None:
 async def run_in_own_thread(
     function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments, abandon_on_cancel: bool = False
 ) -> T:
-    """Runs the function in a thread outside the shared pool, which sync tools can keep fully busy.
+    """Runs the function in a thread outside the shared pool, because sync tools can fill that pool.
 
     With `abandon_on_cancel`, a cancelled caller does not wait for the thread.
     """
@@ -48,7 +48,7 @@ async def run_in_own_thread(
 
 
 async def run_shielded_in_thread(function: Callable[[], T]) -> T:
-    """Runs work that must finish, in its own thread: cancellation does not interrupt it."""
+    """Runs work that must finish in its own thread: cancellation does not interrupt it."""
     results: list[T] = []
     with anyio.CancelScope(shield=True):
         results.append(await run_in_own_thread(function))

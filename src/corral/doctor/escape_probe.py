@@ -1,7 +1,7 @@
-"""Tests one jail: the real engine runs in it with all of its own permissions, tries to get out, and is judged.
+"""Tests one jail: the real engine, with all of its own permissions, tries to get out of it.
 
-`probe.js` reports its results, but the evidence is in its targets: files, sockets and a process made for it alone. All
-targets are open to every user, so that only the jail protects them.
+`probe.js` reports its results, but the evidence is in its targets: files, sockets and a process created for it alone.
+Every user can access the targets, so only the jail protects them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ATTEMPTS = (
 """The probe's attempts, by its own names."""
 
 Outcome: TypeAlias = Literal["refused", "got through", "open by design", "not tried"]
-"""`not tried`: the attempt itself failed, so nothing is proven."""
+"""`not tried`: the attempt itself could not be made, so it proves nothing."""
 
 _OPEN: dict[Tier, dict[str, str]] = {"landlock": {"see_file": "Landlock does not cover stat(2)"}}
 """Attempts that a tier leaves open by design, with the reason."""
@@ -47,11 +47,11 @@ _ARGUMENTS = (
 )  # fmt: skip
 _ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
 _DATA_BYTES = 1 << 30
-"""An idle Deno takes 550 MB, so that one buffer of 256 MB fits and two do not."""
+"""Memory for an idle Deno, which takes 550 MB, and one buffer of 256 MB, but not two."""
 _ASKED_MB = 2048
 """Total memory that the probe requests."""
 _SECONDS = 20.0
-"""Seconds for the engine to start and the probe to end, which together take tenths of a second."""
+"""Seconds for the engine to start and the probe to end. Both together take tenths of a second."""
 _CLOCK_SECONDS = 2.0
 """Seconds for a busy process to use some processor time, which takes milliseconds."""
 _VARIABLE = "_CORRAL_DOCTOR_CANARY"
@@ -66,8 +66,8 @@ if user >= 0:
 print(flush=True)
 sys.stdin.read()
 """
-"""Process of the guest's own user (if one is passed) that the user's other processes may inspect: PR_SET_DUMPABLE (4,
-linux/prctl.h), which the change of user cleared. It ends with its host."""
+"""Target process of the guest's user, if one is passed. Other processes of that user may inspect it: it sets
+PR_SET_DUMPABLE (4, linux/prctl.h), which the change of user cleared. It ends with its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,29 +81,29 @@ class Attempt:
 
     @property
     def contained(self) -> bool:
-        """True if the attempt was refused or is open by design."""
+        """True if the attempt was refused, or is open by design in this tier."""
         return self.outcome in ("refused", "open by design")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Kernel's facts about a running guest, and the limits that its host can set."""
+    """The kernel's information on a running guest, and the limits that its host can set."""
 
     user: int
     seccomp: bool
     no_new_privs: bool
     limits: Mapping[str, str]
-    """Soft limits in /proc/PID/limits, by their names there."""
+    """Soft limits by their names in /proc/PID/limits."""
     memory: bool
     """True if a guest cannot exceed its memory limit."""
     clock: bool
     """True if the host sees its processor time."""
     backstop: bool
-    """True if the host could set RLIMIT_CPU, by which the kernel ends a guest if the host is too busy to."""
+    """True if the host could set RLIMIT_CPU, with which the kernel ends a guest even if the host is too busy to."""
 
 
 class Trial(NamedTuple):
-    """Findings in one jail."""
+    """Test results of one jail."""
 
     attempts: tuple[Attempt, ...]
     facts: Facts
@@ -131,7 +131,7 @@ class _Aims(NamedTuple):
         return json.dumps(aims)
 
     def hit(self) -> dict[str, str]:
-        """Returns the attempts that left a trace, whatever the probe reports."""
+        """Returns the attempts that left a trace, whatever the probe itself reports."""
         traces: dict[str, str] = {}
         if (self.directory / "written").exists():
             traces["write_file"] = "the file is there"
@@ -146,7 +146,7 @@ class _Aims(NamedTuple):
 
 @contextlib.contextmanager
 def make_room() -> Generator[Path]:
-    """Yields a directory with the probe, in the form that a jail shows to its engine.
+    """Yields a directory that contains the probe, in the form in which a jail shows it to its engine.
 
     Raises:
         OSError: the temporary directory is not writable.
@@ -159,7 +159,7 @@ def make_room() -> Generator[Path]:
 
 
 def attempted(jail: Jail, engine: Path, launcher: LauncherClient, *, user: int | None) -> Trial:
-    """Starts `engine` in a jail with the directory of `make_room`, as `user`, and makes all attempts.
+    """Starts `engine` as `user` in a jail, with the directory from `make_room`, and makes all attempts.
 
     Raises:
         StartFailed: the engine does not start in this jail, or not all of its layers are in force.
@@ -237,7 +237,7 @@ def _facts(guest: ContainedProcess, report: Mapping[str, Any]) -> Facts:
 
 
 def _clock_turns(guest: ContainedProcess) -> bool:
-    """True once the processor clock of a busy guest has moved. The system does not signal that."""
+    """Waits until a busy guest has used processor time; True if the host saw it. The system does not signal that."""
     before = guest.cpu_time()
     deadline = time.monotonic() + _CLOCK_SECONDS
     while time.monotonic() < deadline:

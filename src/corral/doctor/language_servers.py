@@ -1,4 +1,4 @@
-"""Language servers of this machine: whether they start and check programs, with their time and memory."""
+"""Language servers on this machine: whether they start and check programs, how long that takes, and how much memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BEST: dict[Language, tuple[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundServer:
-    """Language server for one language here, with test results. Without a `name`, no server is installed."""
+    """Language server for one language, with test results. Without a `name`, none is installed."""
 
     language: Language
     name: str | None = None
@@ -51,9 +51,9 @@ class FoundServer:
     memory_mb: int | None = None
     """Resident memory once it is ready (VmRSS)."""
     reason: str | None = None
-    """The reason why it is not ready or does not check."""
+    """Reason why the server is not ready or does not check."""
     remedy: str | None = None
-    """Command that installs the preferred server, if this is another."""
+    """Command that installs the preferred server, if this is another one."""
 
 
 @tool
@@ -86,7 +86,7 @@ def install_command(language: Language) -> str:
 
 
 def try_servers() -> list[FoundServer]:
-    """Starts and ends the server for each language. Blocks, for seconds with Deno's server."""
+    """Starts and ends the server of each language. Blocks, with Deno's server for seconds."""
     return [_try(language) for language in get_args(Language)]
 
 
@@ -149,7 +149,8 @@ def _version(executable: Path) -> str | None:
 
 
 def _tier(status: dict[str, str]) -> Tier:
-    """Returns a process's jail according to the kernel: its own namespaces, or one filter more than this process."""
+    """Returns a process's jail according to the kernel: it has its own namespaces, or one filter more than this
+    process."""
     if len(status["NSpid"].split()) > 1:
         return "namespaces"
     filters = [int(each.get("Seccomp_filters", 0)) for each in (status, proc_status())]

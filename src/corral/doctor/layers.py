@@ -16,16 +16,16 @@ from corral.jail import landlock, namespaces, seccomp
 from corral.jail.jail import HIDDEN, address_space_mb, hides_processes, v8_environment
 
 _SECONDS = 10.0
-"""Time limit in seconds for printing a version or creating a namespace; each takes milliseconds."""
+"""Seconds to print a version or create a namespace. Each takes milliseconds."""
 _ENVIRONMENT = {"DENO_NO_UPDATE_CHECK": "1"}
-"""Not used for any network request."""
+"""Keeps Deno from asking the network for updates."""
 _SETTINGS = (
     "kernel/unprivileged_userns_clone",
     "kernel/apparmor_restrict_unprivileged_userns",
     "user/max_user_namespaces",
 )
-"""Settings below /proc/sys that deny user namespaces to unprivileged users: Debian's patch, Ubuntu's (from 23.10; on by
-default from 24.04), and user_namespaces(7)."""
+"""Settings below /proc/sys that deny user namespaces to unprivileged users: Debian's patch, Ubuntu's (since 23.10, on
+by default since 24.04), and user_namespaces(7)."""
 _COVERS = ((1, "files"), (4, "TCP"), (5, "devices"), (6, "signals and abstract unix sockets"))
 """Parts that Landlock covers, with the first ABI of each: landlock(7)."""
 _UNSHARE = """
@@ -38,8 +38,8 @@ if user >= 0:
 libc = ctypes.CDLL(None, use_errno=True)
 print(ctypes.get_errno() if libc.unshare(0x7E020000) != 0 else 0)
 """
-"""All namespaces at once: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h). The others
-require rights in the new user namespace, which AppArmor can deny after allowing that one."""
+"""All namespaces at once: CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET (linux/sched.h). All but the
+user namespace require rights in it, which AppArmor can deny even if it allows the user namespace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ def engine_layer(engine: Path | None) -> Layer:
 
 
 def address_space_layer() -> list[Layer]:
-    """Returns a remark if the address space is smaller than engines reserve."""
+    """Returns a warning if the address space is smaller than engines reserve."""
     limit = address_space_mb()
     if limit is None:
         return []
@@ -82,7 +82,7 @@ def address_space_layer() -> list[Layer]:
 
 
 def surroundings_layers() -> list[Layer]:
-    """Returns remarks on operations that this system denies its processes."""
+    """Returns warnings about operations that this system denies its processes."""
     layers: list[Layer] = []
     if (reason := why_no_process_descriptors()) is not None:
         remedy = "allow pidfd_open and pidfd_send_signal; programs in Python run in Monty meanwhile"
@@ -112,7 +112,7 @@ def bubblewrap_layer() -> Layer:
 
 
 def user_namespaces_layer(users: tuple[int | None, ...]) -> Layer:
-    """Reports on creating namespaces as each of `users`; None is this process's own user."""
+    """Reports on creating namespaces as each of `users`; None stands for this process's own user."""
     name = "user namespaces"
     if sys.platform != "linux":
         return Layer(name=name, in_force=False, detail="only Linux has them")
@@ -180,7 +180,7 @@ def seccomp_layer() -> Layer:
 
 
 def settings() -> dict[str, str]:
-    """Returns the system's settings on user namespaces; most systems have only one."""
+    """Returns this system's settings for user namespaces; most systems have only one."""
     values = {name: _read(f"/proc/sys/{name}") for name in _SETTINGS}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -190,7 +190,7 @@ def _unshare(user: int | None) -> int:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
         return int(done.stdout)
-    except (OSError, ValueError, subprocess.SubprocessError):  # it could not become that user
+    except (OSError, ValueError, subprocess.SubprocessError):  # it could not switch to that user
         return errno.EPERM
 
 

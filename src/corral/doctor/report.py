@@ -1,7 +1,7 @@
 """Report on the containment in force on this machine, layer by layer, with missing parts and remedies.
 
-Everything that can be tried is tried: for every tier, the real engine is started in its jail, with all of its own
-permissions, and tries to get out.
+Nothing is taken on trust: for every tier, the real engine, with all of its own permissions, is started in the jail and
+tries to get out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from corral.types import Containment, Language, SandboxConfig
 
 
 class Difference(NamedTuple):
-    """Subject and its description in each of two tiers, as one line of Markdown."""
+    """Subject, and its description in each of two tiers as one line of Markdown."""
 
     name: str
     namespaces: str
@@ -128,7 +128,7 @@ _WITHOUT_JAIL = (
     "Corral(containment=Containment.development())"
 )
 _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", "Max core file size": "0"}
-"""Limits in /proc/PID/limits that a jail sets; None: the program's own limit."""
+"""Limits in /proc/PID/limits that a jail sets. None stands for the program's own limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,27 +142,27 @@ class TierResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Findings. `tier` is the choice of `DenoSandbox(tier="auto")`; None: no guest starts."""
+    """Results. `tier` is the one that `DenoSandbox(tier="auto")` would choose; None if no guest starts."""
 
     system: str
     tier: Tier | None
     reason: str | None
-    """The reason why no guest starts."""
+    """Reason why no guest starts."""
     python: ContainmentKind | None
     """Containment in which a Python program ran; None: it did not run."""
     python_reason: str | None
-    """The reason why it did not run, or why Monty ran it instead of CPython."""
+    """Reason why it did not run, or why Monty ran it instead of CPython."""
     layers: tuple[Layer, ...]
     verdicts: tuple[TierResult, ...]
     attempts: tuple[Attempt, ...]
     properties: Mapping[str, str]
-    """Descriptions of guests in `tier`, by subject, where tiers differ."""
+    """Description of guests in `tier`, by subject, for the subjects in which tiers differ."""
     pool_size: int
-    """Default number of guests kept ready."""
+    """Default number of guests that are kept ready."""
 
     @property
     def contained(self) -> bool:
-        """True if no attempt got through, and none failed for another reason."""
+        """True if every attempt was made and refused, or is open by design."""
         return all(attempt.contained for attempt in self.attempts)
 
     def reaches(self, required: Tier) -> bool:
@@ -224,7 +224,7 @@ def _engine() -> Path | None:
 
 
 def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tuple[TierResult, Trial | None]:
-    """Returns the first jail of a tier in which the engine starts, as a provider would choose it."""
+    """Returns the first jail of a tier in which the engine starts, in the order in which a provider tries them."""
     reasons: list[str] = []
     try:
         for jail in jails_to_try(tier, Engine(engine), room):
@@ -257,8 +257,7 @@ def _untried(tier: Tier, chosen: Tier | None) -> TierResult:
 
 
 def _ran(provider: SandboxProvider, language: Language) -> tuple[ContainmentKind | None, str | None]:
-    """Returns the containment in which the provider runs a program here, whatever is required, or the reason why it
-    does not."""
+    """Runs a program without required containment. Returns the containment that it had, or why it did not run."""
 
     async def run() -> ExecutionResult:
         async with Corral(
@@ -276,7 +275,7 @@ def _ran(provider: SandboxProvider, language: Language) -> tuple[ContainmentKind
 
 
 def _sessions() -> Layer:
-    """Finds the place of session files by opening a session."""
+    """Finds the location of session files by opening a session."""
 
     async def opened() -> bool:
         provider = DenoSandbox(pool_size=0)
@@ -351,7 +350,7 @@ def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:
 
 
 def _forks(failure: str | None) -> Layer:
-    """Describes how each execution gets its process; nothing is shared between users either way."""
+    """Describes how each execution gets its process. Either way, users share nothing."""
     if failure is None:
         return Layer(name="forked executions", in_force=True, detail="each is a process, forked from its user's engine")
     detail = f"each starts its own engine, which takes ten times as long, because engines cannot fork here: {failure}"
@@ -359,7 +358,7 @@ def _forks(failure: str | None) -> Layer:
 
 
 def _shown(name: str, facts: Mapping[Tier, Facts], holds: Callable[[Facts], bool], detail: str) -> Layer:
-    """Returns a layer, in force if guests have shown it."""
+    """Returns a layer that is in force if guests have shown it."""
     if not facts:
         return Layer(name=name, in_force=False, detail="no guest starts in a jail that could show it")
     lacking = [tier for tier, each in facts.items() if not holds(each)]

@@ -1,4 +1,4 @@
-"""SSRF-safe httpx client, for URLs that programs choose. Needs the extra `egress`."""
+"""SSRF-safe httpx client, for URLs that programs choose. Requires the extra `egress`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Parses hosts of URLs, and decides which addresses are public: globally routable unicast.
 
-The tables are our own: those of `ipaddress` differ between Python releases, and treat addresses as global that are not.
+The tables are our own, because those of `ipaddress` differ between Python releases and treat some non-global addresses
+as global.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _SPECIAL_V4 = tuple(
 """Source: IANA IPv4 Special-Purpose Address Registry, and the clouds' documentation."""
 
 _GLOBAL_V6 = IPv6Network("2000::/3")
-"""The range assigned as global unicast. Mapped, compatible, translated (SIIT, NAT64), unique local, link-local,
-site-local and multicast addresses lie outside."""
+"""The range assigned as global unicast. Outside it are mapped, compatible, translated (SIIT, NAT64), unique local,
+link-local, site-local and multicast addresses."""
 _SPECIAL_V6 = tuple(
     IPv6Network(network)
     for network in (
@@ -73,10 +74,11 @@ def is_public(address: Address) -> bool:
 
 
 def read_host(host: str) -> Address | str:
-    """Parses a URL's host (ASCII, without brackets): an address in any notation, or a name without its final dot.
+    """Parses a URL's host (ASCII, without brackets) as an address in any notation, or else as a name, without its final
+    dot.
 
     Raises:
-        ValueError: it is neither; the message has the reason.
+        ValueError: the host is neither; the message has the reason.
     """
     host = host.lower()
     if "%" in host:

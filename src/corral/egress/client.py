@@ -1,4 +1,4 @@
-"""The client: httpx with a transport that checks every request, redirects included, and limits every response."""
+"""Client: httpx with a transport that checks every request, including redirects, and limits every response."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.errors import EgressBlocked, ToolError
 
 Decode: TypeAlias = Callable[[bytes], Iterator[bytes]]
-"""Decodes the next bytes of a body, in pieces. `b""` is its end."""
+"""Decodes the next bytes of a body, in pieces. `b""` as input ends the body."""
 
 _PIECE_BYTES = 65_536
 _EITHER = zlib.MAX_WBITS | 32  # detects gzip or zlib format
 
 
 def unanswered(request: str, error: httpx.HTTPError, *, reads: bool = False) -> ToolError:
-    """Makes the error of a tool whose request has no response. A request that only `reads` has no effect to warn of."""
+    """Makes the error of a tool whose request got no response. It warns of possible effects, unless it only `reads`."""
     text = f"{request} was not answered: {type(error).__name__} {error}".rstrip()
     unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout)
     return ToolError(text if unsent or reads else f"{text}; it may have taken effect", outcome_known=unsent)
@@ -40,7 +40,7 @@ def inflates(encoding: str) -> bool:
 
 
 def decoder(encoding: str) -> Decode:
-    """Returns the decoder for a Content-Encoding. It raises `httpx.DecodingError` for all but gzip and deflate."""
+    """Returns the decoder for a Content-Encoding. Unless that is gzip or deflate, it raises `httpx.DecodingError`."""
     if encoding in {"", "identity"}:
         return _unchanged
     return _inflater() if inflates(encoding) else _refuse
@@ -79,15 +79,15 @@ SAFE_HEADERS = frozenset({
     "accept", "accept-charset", "accept-encoding", "accept-language", "content-encoding", "content-language",
     "content-length", "content-type", "host", "range", "transfer-encoding", "user-agent",
 })  # fmt: skip
-"""Headers that are kept on a redirect to another origin. Any other can hold a secret for the first one."""
+"""Headers kept on a redirect to another origin. Any other could be a secret for the first one."""
 _IDLE_SECONDS = 5.0
 """Seconds for which an idle connection is kept: httpx's default."""
 _LOOKUPS_PER_CONNECTION = 2
-"""One awaited lookup, and one abandoned lookup that has not ended yet."""
+"""Two: a lookup that is awaited, and an abandoned one that has not ended yet."""
 
 
 class ClientOptions(TypedDict, total=False):
-    """The options of `httpx.AsyncClient` that `SafeClient` supports."""
+    """Options of `httpx.AsyncClient` that `SafeClient` supports."""
 
     auth: httpx.Auth | tuple[str, str] | None
     params: Mapping[str, str | int | float | bool | None]
@@ -102,12 +102,12 @@ class ClientOptions(TypedDict, total=False):
 
 @checked
 class SafeClient(httpx.AsyncClient):
-    """An `httpx.AsyncClient` for URLs from programs: it only reaches targets that its policy allows.
+    """`httpx.AsyncClient` for URLs from programs: it only reaches targets that its policy allows.
 
     It ignores the environment (proxies, netrc, certificates), and keeps no cookies without `cookies`. Redirects are
     followed with `follow_redirects`, as in httpx. Responses are always decoded, and have no Content-Encoding.
 
-    Requests and reads raise `EgressBlocked` if the policy forbids them; any other failure is an error of httpx.
+    Requests and reads raise `EgressBlocked` if the policy forbids them. Other failures are httpx's errors.
 
     Raises:
         ConfigError: an option is unknown, or would bypass the policy.
@@ -137,14 +137,14 @@ class SafeClient(httpx.AsyncClient):
             self.headers["Accept-Encoding"] = "gzip"
 
     def build_request(self, method: str, url: httpx.URL | str, **options: Any) -> httpx.Request:
-        """As in httpx; a URL that it cannot parse is blocked."""
+        """Like httpx's, but blocks a URL that cannot be parsed."""
         try:
             return super().build_request(method, url, **options)
         except (httpx.InvalidURL, idna.IDNAError) as error:
             raise EgressBlocked(f"egress blocked: {str(error)[:200]}") from error
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
-        """As in httpx, within `max_redirects` and `total_seconds`."""
+        """Like httpx's, within `max_redirects` and `total_seconds`."""
         deadline = anyio.current_time() + self.policy.total_seconds
         request.extensions = {_REQUESTED_URL: request.url, **request.extensions, _DEADLINE: deadline}
         try:
@@ -175,7 +175,7 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
         if objection := objection_to(request, self._policy):
             raise blocked(host, objection)
         if _has_left(request.extensions.get(_REQUESTED_URL, request.url), request.url):
-            request.extensions[_REQUESTED_URL] = httpx.URL()  # no later redirect is at this origin again
+            request.extensions[_REQUESTED_URL] = httpx.URL()  # so that no later redirect counts as a return
             request.headers = httpx.Headers([each for each in request.headers.multi_items() if each[0] in SAFE_HEADERS])
         assert isinstance(request.stream, httpx.AsyncByteStream)
         url = httpcore.URL(
@@ -216,7 +216,7 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    """A response's decoded body, up to its limit."""
+    """Decoded body of a response, up to its limit."""
 
     def __init__(
         self, response: httpcore.Response, connection: BoundedStream, decode: Decode, left: int, over: Exception
@@ -254,12 +254,12 @@ class _Body(httpx.AsyncByteStream):
 
 
 def host_of(request: httpx.Request) -> str:
-    """Returns the host of a request, as on the wire."""
+    """Returns the host of a request as sent on the wire."""
     return request.url.raw_host.decode("ascii")
 
 
 def objection_to(request: httpx.Request, policy: EgressPolicy) -> str | None:
-    """Returns the reason to refuse a request, before any lookup; None to allow it."""
+    """Returns the reason to refuse a request, or None to allow it. Looks nothing up."""
     url = request.url
     if objection := policy.objection(url.scheme, host_of(request), url.port):
         return objection
@@ -271,7 +271,8 @@ def objection_to(request: httpx.Request, policy: EgressPolicy) -> str | None:
 
 
 def _has_left(requested: httpx.URL, url: httpx.URL) -> bool:
-    """True if `url` has another origin. An upgrade to https at the default ports keeps it, as in httpx."""
+    """True if `url` has another origin. An upgrade from http to https at the default ports counts as the same origin,
+    as in httpx."""
     upgraded = (requested.scheme, url.scheme) == ("http", "https") and requested.port is None
     same_scheme = requested.scheme == url.scheme or upgraded
     return not (same_scheme and (requested.raw_host, requested.port) == (url.raw_host, url.port))
@@ -279,7 +280,7 @@ def _has_left(requested: httpx.URL, url: httpx.URL) -> bool:
 
 @contextmanager
 def _as_httpx() -> Generator[None]:
-    """Converts errors of httpcore to those of httpx, which have the same names."""
+    """Converts httpcore's errors to httpx's, which have the same names."""
     try:
         yield
     except (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError) as error:

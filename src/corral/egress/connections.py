@@ -1,4 +1,4 @@
-"""Guarded connections: names are resolved once, all addresses are checked, and a checked one is dialled."""
+"""Guarded connections: a name is resolved once, all of its addresses are checked, and a checked one is dialled."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from corral.egress.policy import EgressPolicy, blocked, too_large, too_late
 from corral.logs import get_logger
 
 Resolver: TypeAlias = Callable[[str], Awaitable[Sequence[str]]]
-"""Returns the IPv4 and IPv6 addresses of a name, best first. Raises `OSError` if the name has none."""
+"""Function that returns the IPv4 and IPv6 addresses of a name, best first. Raises `OSError` if the name has none."""
 
 
 class SystemResolver:
     """The default resolver of a client: the system's `getaddrinfo`.
 
-    Lookups cannot be interrupted: an abandoned one keeps its place until it has ended.
+    Lookups cannot be interrupted. An abandoned one keeps counting until it has ended.
     """
 
     def __init__(self, places: int) -> None:
@@ -36,10 +36,9 @@ class SystemResolver:
         """Returns the addresses of `host`.
 
         Raises:
-            OSError: the name has none.
-            httpcore.ConnectTimeout: all places are taken.
+            OSError: the name has none. httpcore.ConnectTimeout: too many lookups are running.
         """
-        # Not anyio's limiter, which does not count abandoned threads.
+        # Counted here because anyio's limiter ignores abandoned threads.
         return await run_in_own_thread(self._look_up, host, abandon_on_cancel=True)
 
     def _look_up(self, host: str) -> list[str]:
@@ -50,7 +49,8 @@ class SystemResolver:
         finally:
             self._places.release()
         addresses = [sockaddr[0] for *_, sockaddr in infos]
-        return list(dict.fromkeys(address for address in addresses if isinstance(address, str)))  # not without IPv6
+        # a Python without IPv6 returns no string for such addresses
+        return list(dict.fromkeys(address for address in addresses if isinstance(address, str)))
 
 
 # --- connections --------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class SystemResolver:
 logger = get_logger("corral.egress")
 
 _ANSWERS = 64
-"""Maximum number of addresses in an answer."""
+"""Maximum number of addresses that a name may resolve to."""
 _DIALLED = 4
 """Maximum number of addresses to try."""
 
@@ -84,7 +84,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
     ) -> httpcore.AsyncNetworkStream:
         """Dials the addresses of `host` in order until one answers.
 
-        `timeout` is in seconds, for the lookup, and again for all attempts together.
+        `timeout`, in seconds, applies to the lookup, and again to all connection attempts together.
 
         Raises:
             EgressBlocked: one of its addresses is not allowed.
@@ -128,7 +128,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
 
 class BoundedStream(httpcore.AsyncNetworkStream):
-    """A connection with limits for responses: a head after each request, then a body by a deadline."""
+    """Connection with limits on responses: the size of a head after each request, then of a body, with a deadline."""
 
     def __init__(self, stream: httpcore.AsyncNetworkStream, host: str, policy: EgressPolicy) -> None:
         self._stream = stream
@@ -139,23 +139,23 @@ class BoundedStream(httpcore.AsyncNetworkStream):
         self._deadline = math.inf
 
     def expect_body(self, deadline: float) -> None:
-        """Sets the limits of a body once its head was read. The rest of the head's bytes is for the body's framing.
-        `deadline` is on the event loop's clock."""
+        """Sets the limits for a body, once the head has been read. What is left of the head's bytes is for the body's
+        framing."""
         self._left += self._policy.max_response_bytes
         self._over = too_large(self._host, self._policy)
         self._deadline = deadline
 
     def switched(self) -> httpcore.AsyncNetworkStream:
-        """Returns the connection without limits, after the server has switched to another protocol."""
+        """Returns the unlimited connection, for use after the server has switched protocols."""
         return self._stream
 
     def fail(self, error: Exception) -> None:
-        """Makes the next read of this response raise `error`, so that httpcore closes the connection."""
+        """Makes the next read of this response raise `error`, upon which httpcore closes the connection."""
         self._left = 0
         self._over = error
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Sends a part of a request, and expects a head. Until the head was read, the caller enforces the deadline."""
+        """Sends part of a request, and expects a head next. Until that is read, the caller enforces the deadline."""
         self._left = self._policy.max_header_bytes
         self._over = blocked(self._host, f"the head is larger than max_header_bytes={self._policy.max_header_bytes}")
         self._deadline = math.inf
@@ -174,7 +174,7 @@ class BoundedStream(httpcore.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore.AsyncNetworkStream:
-        """Starts TLS, with the same limits for decrypted data."""
+        """Starts TLS. The same limits then apply to the decrypted data."""
         stream = await self._stream.start_tls(ssl_context, server_hostname, timeout)
         return BoundedStream(stream, self._host, self._policy)
 

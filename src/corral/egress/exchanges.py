@@ -1,7 +1,8 @@
-"""Requests of a program, as calls of two services: `$fetch` takes their parts, `$http` the raw bytes of a library.
+"""HTTP requests of a program, as calls of two services: `$fetch` takes their parts, `$http` the raw bytes of a library.
 
-Both take `{"do": ..., "id": ...}`; the program chooses the number. `write` adds to a body; `open` sends the request and
-returns the head of the response, with a short body; `read` returns the next piece; `close` ends it at any time.
+Both take `{"do": ..., "id": ...}`, where `id` is a number that the program chooses. `write` adds to a body. `open`
+sends the request and returns the response's head, with its body if that is short. `read` returns the next piece.
+`close` ends the request at any time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _HEADS_BYTES = 1_000_000
 _MOST_OPEN = 256
 """Maximum number of open requests."""
 _MOST_UNREAD = 16
-"""Maximum number of responses with unread bodies: less than a policy's default number of connections."""
+"""Maximum number of responses with unread bodies. It is lower than a policy's default number of connections."""
 _NEVER_SENT = frozenset({
     "accept-encoding", "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization",
     "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
@@ -55,7 +56,7 @@ _REFUSED = frozenset({"CONNECT", "TRACE"})
 
 
 class Caller(Protocol):
-    """The execution that makes requests."""
+    """Execution that makes the requests."""
 
     @property
     def execution_id(self) -> str: ...
@@ -64,7 +65,7 @@ class Caller(Protocol):
 
 
 class Rules(Protocol):
-    """The part of a `Network` that requests need."""
+    """Part of a `Network` that requests need."""
 
     methods: tuple[str, ...] | None
     requests: int
@@ -84,7 +85,7 @@ class Rules(Protocol):
 
 
 class Exchanges:
-    """The open requests of a program, and the budgets of all its requests."""
+    """Open requests of a program, and the budgets of all its requests."""
 
     def __init__(self, rules: Any, caller: Caller, audit: AuditLog | None, *, protocol: str = "pipe") -> None:
         self.rules: Rules = rules
@@ -99,7 +100,7 @@ class Exchanges:
         self._response_bytes = rules.response_bytes
         self._held_bytes = 0
         self._unsent = 0
-        """Requests that ended before they were sent, which do not count as requests."""
+        """Number of requests that ended before they were sent. The budget of requests does not include them."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -196,7 +197,7 @@ class Exchanges:
                 raise InvalidArguments("malformed request")
 
     def begin(self) -> Exchange:
-        """Begins a request with a number of the host's choice."""
+        """Begins a request under a number that the host chooses."""
         return self._exchange(next(self._numbers))
 
     def _exchange(self, number: int) -> Exchange:
@@ -217,7 +218,7 @@ class Exchanges:
         """Counts a response with an unread body.
 
         Raises:
-            CallBudgetExceeded: there are too many; this one is closed.
+            CallBudgetExceeded: there are too many, so this one was closed.
         """
         exchange.is_unread = True
         if sum(each.is_unread for each in self._open.values()) > _MOST_UNREAD:
@@ -233,7 +234,7 @@ class Exchanges:
     # --- budgets
 
     def spend_request_bytes(self, size: int) -> None:
-        """Counts a part of a request's body. Raises CallBudgetExceeded if it is too much."""
+        """Charges a part of a request's body. Raises CallBudgetExceeded beyond the budget."""
         if size > self._request_bytes:
             raise CallBudgetExceeded(
                 f"the program has sent more than Network(request_bytes={self.rules.request_bytes})"
@@ -241,7 +242,7 @@ class Exchanges:
         self._request_bytes -= size
 
     def spend_response_bytes(self, size: int) -> None:
-        """Counts a part of a response's body."""
+        """Charges a part of a response's body. Raises CallBudgetExceeded beyond the budget."""
         self._response_bytes -= size
         if self._response_bytes < 0:
             raise CallBudgetExceeded(
@@ -249,19 +250,19 @@ class Exchanges:
             )
 
     def check_audit(self) -> None:
-        """Raises AccessDenied while requests cannot be recorded."""
+        """Raises AccessDenied while the audit log cannot record requests."""
         if self._audit is not None:
             self._audit.check()
 
     async def _hop(self, request: httpx.Request) -> None:
-        """Checks each request before it is sent, redirects included."""
+        """Checks a request before it is sent, and each of its redirects."""
         exchange: Exchange = request.extensions[_EXCHANGE]
         hop = await exchange.begin_hop(request)
         self.spend_request(request)
         hop.sent = True
 
     def spend_request(self, request: httpx.Request) -> None:
-        """Checks the method of a request, and counts it."""
+        """Checks the method of a request, and charges it to the budget."""
         self._requests -= 1
         if self._requests < 0:
             raise CallBudgetExceeded(f"the program has made all its requests: Network(requests={self.rules.requests})")
@@ -279,7 +280,7 @@ class Exchanges:
         size: int | None = None,
         **options: Any,
     ) -> httpx.Request:
-        """Makes a request to an allowed origin; the credential of its host replaces the program's header.
+        """Makes a request to an allowed origin. The credential of its host replaces the program's header.
 
         `size` is that of a streamed body, if known.
         """
@@ -301,9 +302,9 @@ class Exchanges:
         return request
 
     async def record(self, hop: Hop, outcome: Outcome, error: CorralError | None = None) -> None:
-        """Writes the audit event of a hop; that of a denial before the program gets the error.
+        """Writes the audit event of a hop. For a denial, this happens before the program gets the error.
 
-        At most `requests` unsent hops get an event each; `_record_rest` counts the others.
+        Up to `requests` unsent hops get their own event; `_record_rest` counts the others.
         """
         if not hop.sent:
             self._unsent += 1
@@ -313,7 +314,7 @@ class Exchanges:
         await self._record(hop, outcome, reason, error and error.code)
 
     async def _record_rest(self) -> None:
-        """Writes one event for all unsent requests that got none."""
+        """Writes one event for all unsent requests without their own."""
         left = self._unsent - self.rules.requests
         if left > 0:
             hop = Hop("", "", "")
@@ -356,7 +357,7 @@ class Exchanges:
 
 
 class Hop:
-    """A request on the wire, for the audit log."""
+    """One request on the wire, for the audit log."""
 
     def __init__(self, method: str, host: str, path: str) -> None:
         self.method, self.host, self.path = method[:20], host[:300], path[:1000]
@@ -367,7 +368,7 @@ class Hop:
 
 
 class Exchange:
-    """A request of a program, with its redirects, and its response."""
+    """One request of a program, with its redirects and its response."""
 
     def __init__(self, owner: Exchanges, number: int) -> None:
         self._owner = owner
@@ -388,7 +389,7 @@ class Exchange:
         self._body += part
 
     def take(self) -> bytes:
-        """Removes the body so far, and returns it."""
+        """Returns the body so far, and removes it."""
         data = bytes(self._body)
         self._owner.hold(-len(data))
         self._body.clear()
@@ -396,7 +397,7 @@ class Exchange:
 
     @property
     def shown_headers(self) -> list[list[str]]:
-        """Headers of the response for the program, without those whose name contains a secret."""
+        """Headers of the response for the program, except those whose name contains a secret."""
         assert self._response is not None
         mask = self._owner.rules.mask
         headers = self._response.headers.multi_items()
@@ -418,7 +419,7 @@ class Exchange:
     ) -> httpx.Response:
         """Sends the request, and returns the head of its response.
 
-        `body` replaces added data, and is counted as it is read; `size` is its total size, if known.
+        `body` is sent instead of added data, and is charged as it is read. `size` is its total size, if known.
 
         Raises:
             CorralError: it is not allowed, exceeds a budget, or failed.
@@ -464,7 +465,7 @@ class Exchange:
         return owner.build_request(method, url, headers, size=size, content=content, extensions={_EXCHANGE: self})
 
     async def begin_hop(self, request: httpx.Request) -> Hop:
-        """Begins a hop of this request; a hop before it has redirected here."""
+        """Begins a hop of this request. If there was one before it, that was a redirect."""
         last, url = self._hop, request.url
         path = url.raw_path.decode("ascii").partition("?")[0]
         hop = self._hop = Hop(request.method, url.raw_host.decode("ascii"), path)
@@ -474,7 +475,7 @@ class Exchange:
         return hop
 
     async def beginning(self) -> tuple[bytes, bool]:
-        """Returns the body if it is short and its size is known; else no bytes and False."""
+        """Returns the body and True if its size is known and small; else no bytes and False."""
         assert self._response is not None
         size = self._response.headers.get("content-length", "")
         without = self._response.request.method == "HEAD" or self._response.status_code in {204, 304}
@@ -512,7 +513,7 @@ class Exchange:
             return data, False
 
     async def aclose(self) -> None:
-        """Ends it at once. Idempotent."""
+        """Ends the request at once. Idempotent."""
         for scope in self._scopes:
             scope.cancel()
         with anyio.CancelScope(shield=True):
@@ -523,7 +524,7 @@ class Exchange:
             self._scopes.add(scope)
             try:
                 result = await waiting
-                await anyio.lowlevel.checkpoint_if_cancelled()  # it can be closed as the result arrives
+                await anyio.lowlevel.checkpoint_if_cancelled()  # it may be closed just as the result arrives
                 return result
             except httpx.HTTPError as error:
                 host = "" if self._hop is None else self._hop.host
@@ -558,7 +559,7 @@ class Exchange:
 
 
 def place_of(url: str) -> tuple[str, str]:
-    """Returns host and path of a URL, which can be invalid."""
+    """Returns the host and path of a URL, which may be invalid."""
     try:
         read = httpx.URL(url)
         return read.raw_host.decode("ascii"), read.raw_path.decode("ascii").partition("?")[0]

@@ -1,4 +1,4 @@
-"""Masks secrets in responses: servers can echo requests."""
+"""Masks secrets in responses, because servers may echo requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN = b"[redacted]"
 
 
 class Mask:
-    """Replaces secrets in texts and bodies, in any case: header and host names arrive in lower case."""
+    """Replaces secrets in texts and bodies, ignoring case, because header and host names arrive in lower case."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = sorted({each.encode().lower() for each in secrets}, key=len, reverse=True)
@@ -27,7 +27,7 @@ class Mask:
         return self._pattern.sub(_SHOWN, data) if self._secrets else data
 
     def split(self, data: bytes) -> tuple[bytes, bytes]:
-        """Returns the bytes without secrets, and separately an end that can be the beginning of a secret."""
+        """Returns the bytes without secrets, and separately an end that may be the beginning of a secret."""
         data = self.data(data)
         end = data[-max(map(len, self._secrets), default=0) :].lower()
         held = max((_overlap(end, secret) for secret in self._secrets), default=0)
@@ -35,6 +35,6 @@ class Mask:
 
 
 def _overlap(data: bytes, secret: bytes) -> int:
-    """Returns the length of the longest end of `data` that is a beginning of `secret`."""
+    """Returns the length of the longest end of `data` with which `secret` begins."""
     longest = min(len(secret) - 1, len(data))
     return next((size for size in range(longest, 0, -1) if data.endswith(secret[:size])), 0)

@@ -32,7 +32,7 @@ _PORTS = {"http": 80, "https": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_PUBLIC = "the address is not public"
 _LEAST_SECRET = 4
-"""Minimum length of a masked part of a credential: shorter ones occur everywhere."""
+"""Minimum length of a part of a credential that is masked. Shorter ones occur everywhere."""
 
 
 class Header(NamedTuple):
@@ -74,17 +74,18 @@ class Network(Frozen):
     """By host name, a header that Corral adds to requests to it. Programs never see its value: in responses it is
     replaced by "[redacted]"."""
     requests: Positive = 200
-    """Number of requests, redirects included. A WebSocket counts as one."""
+    """Maximum number of requests, redirects included. A WebSocket counts as one."""
     request_bytes: Positive = 1_000_000
-    """Total of all request bodies and sent messages."""
+    """Maximum total of all request bodies and sent messages."""
     response_bytes: Positive = 10_000_000
-    """Total of all decoded response bodies and received messages; each frame of a message counts as 100 more."""
+    """Maximum total of all decoded response bodies and received messages. Each frame of a message counts 100 bytes
+    extra."""
     seconds: PositiveSeconds = 60.0
-    """Time for a request, up to the last byte of its response. For a WebSocket, time to open, and maximum silence."""
+    """Seconds for a request, up to the last byte of its response. For a WebSocket, to open it and for silences."""
     websockets: Annotated[int, Field(ge=0)] = 4
     """Maximum number of open WebSockets."""
     exempt_networks: tuple[str, ...] = ()
-    """Networks that count as public, as in `EgressPolicy`. Other internal addresses are never reached, even if `allow`
+    """Networks that count as public, as in `EgressPolicy`. Other internal addresses are unreachable even if `allow`
     lists them."""
     resolver: Resolver | None = Field(default=None, repr=False)
     verify: ssl.SSLContext | bool = Field(default=True, repr=False)
@@ -114,7 +115,7 @@ class Network(Frozen):
 
     @cached_property
     def policy(self) -> EgressPolicy:
-        """The policy of each hop."""
+        """Policy that applies to each hop."""
         origins = tuple(self._origin(each) for each in self.allow)
         return _Origins.model_validate(
             {
@@ -130,7 +131,7 @@ class Network(Frozen):
 
     @cached_property
     def headers(self) -> Mapping[str, Header]:
-        """Credentials by normalized host."""
+        """Credentials by normalized host name."""
         headers: dict[str, Header] = {}
         for host, header in self.credentials.items():
             name, value = header
@@ -184,9 +185,9 @@ class Network(Frozen):
     async def serve_commands(
         self, listener: socket.socket, context: ExecutionContext, audit: AuditLog | None, /
     ) -> AsyncGenerator[bytes]:
-        """Serves a proxy for commands on the listener, by the same rules, with one budget for all its requests.
+        """Serves a proxy for commands on the listener. The same rules apply, with one budget for all its requests.
 
-        Yields the certificate of the authority that commands must trust, as PEM. Connections end with the block.
+        Yields the certificate authority that commands must trust, as PEM. Connections end with the block.
 
         Raises:
             MissingExtra: `cryptography` is not installed.
@@ -220,14 +221,14 @@ class Network(Frozen):
 
 
 class _Commands(NamedTuple):
-    """Caller for requests of a shell's commands."""
+    """Caller on whose behalf a shell's commands make requests."""
 
     execution_id: str
     context: ExecutionContext
 
 
 class _Origins(EgressPolicy):
-    """Allows a target if one of several policies does, each for one origin."""
+    """Policy that allows a target if one of several policies, each for one origin, does."""
 
     origins: tuple[EgressPolicy, ...] = ()
 

@@ -63,13 +63,13 @@ def _host(pattern: object) -> str:
 class EgressPolicy(Frozen):
     """Limits of a `SafeClient`. All limits have defaults; none can be disabled.
 
-    Requests and reads raise `EgressBlocked` above a limit, and for a target that is not allowed.
+    Requests and reads raise `EgressBlocked` beyond a limit, and for targets that are not allowed.
     """
 
     hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] | None = None
     """Allowed hosts: names ("api.example.com"), all names below one ("*.example.com", without example.com itself) and
-    addresses. None: all public hosts. Empty: no host. A listed name can be internal; its addresses are still
-    checked. Wildcards below public suffixes ("*.com", "*.github.io") are refused."""
+    addresses. None allows all public hosts, an empty list none. A listed name may be internal, but its addresses are
+    still checked. Wildcards below public suffixes ("*.com", "*.github.io") are refused."""
     ports: frozenset[int] = frozenset({80, 443})
     schemes: frozenset[Literal["http", "https"]] = frozenset({"http", "https"})
     exempt_networks: tuple[IPv4Network | IPv6Network, ...] = ()
@@ -80,11 +80,12 @@ class EgressPolicy(Frozen):
     """Maximum size of a response's head, including interim responses."""
     max_redirects: Annotated[int, Field(ge=0)] = 5
     total_seconds: PositiveSeconds = 30.0
-    """Time from `send` to the last byte of the body, including lookups, redirects, and your code that reads it."""
+    """Seconds from `send` to the last byte of the body, including lookups, redirects, and your code that reads the
+    body."""
     max_connections: Positive = 20
-    """Maximum number of open connections; further requests wait, up to their `timeout`."""
+    """Maximum number of open connections. Further requests wait, up to their `timeout`."""
 
-    if TYPE_CHECKING:  # networks can be text, and collections any iterable
+    if TYPE_CHECKING:  # networks may be text, and collections any iterable
 
         def __init__(
             self,
@@ -101,7 +102,7 @@ class EgressPolicy(Frozen):
         ) -> None: ...
 
     def objection(self, scheme: str, host: str, port: int | None) -> str | None:
-        """Returns the reason to refuse a URL, before any lookup; None to allow it."""
+        """Returns the reason to refuse a URL, or None to allow it. Looks nothing up."""
         if scheme not in self.schemes:
             return f"the scheme is not one of {', '.join(sorted(self.schemes))}"
         try:
@@ -129,7 +130,7 @@ class EgressPolicy(Frozen):
 
 
 def service_policy(url: str, *, max_response_bytes: int, total_seconds: float) -> EgressPolicy:
-    """Makes the policy for a service whose URL is in the host's settings, and can be internal.
+    """Makes the policy for a service whose URL is in the host's settings, and which may be internal.
 
     Raises:
         ConfigError: the URL has no host.
@@ -147,7 +148,8 @@ def service_policy(url: str, *, max_response_bytes: int, total_seconds: float) -
 
 
 def blocked(host: str, reason: str) -> EgressBlocked:
-    """Makes the error for a program, which can be hostile: with the host as written and the rule, never an address."""
+    """Makes the error for a program, which may be hostile: it has the host as written and the rule, never an
+    address."""
     return EgressBlocked(f"egress to {host[:100]!r} blocked: {reason}")
 
 
@@ -180,13 +182,13 @@ def _open_suffix(name: str) -> str | None:
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    """Made on demand, since loading takes tens of milliseconds."""
+    """Loaded on demand, because that takes tens of milliseconds."""
     return PublicSuffixList()
 
 
 @cache
 def _listed() -> Sequence[str]:
-    """Returns the listed suffixes, without exception rules."""
+    """Returns the listed suffixes without the exception rules."""
     text = (files("publicsuffixlist") / "public_suffix_list.dat").read_text(encoding="utf-8")
     rules = (line.split()[0] for line in text.splitlines() if line and not line.startswith(("//", "!")))
     return [rule.removeprefix("*.") for rule in rules]

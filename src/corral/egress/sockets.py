@@ -1,8 +1,9 @@
-"""WebSockets of a program, as calls of the service `$socket`: `{"do": ..., "id": ...}`; the program chooses the number.
+"""WebSockets of a program, as calls of the service `$socket`: `{"do": ..., "id": ...}`, where the program chooses the
+number.
 
-WebSockets of a shell's commands use the same classes. `open` makes one, `send` sends a message, `receive` returns the
-next message or the end, `close` sends a closing frame, `drop` ends it at once. The server is read only while the
-program waits for a message, so that nothing queues up here.
+WebSockets of a shell's commands use the same classes. `open` opens one, `send` sends a message, `receive` returns the
+next message or the end, `close` sends a closing frame, and `drop` ends it at once. Data from the server is read only
+while the program waits for a message, so nothing queues up here.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ _SCHEMES = {"ws": "http", "wss": "https"}
 MESSAGE_BYTES = 1_000_000
 """Maximum size of a message, in either direction."""
 _PIECE_BYTES = 4_096
-"""Bytes that are read at once: frames can be tiny, and all frames in a piece are parsed without yielding."""
+"""Maximum bytes read at once. Frames can be tiny, and all those in a piece are parsed without yielding."""
 FRAME_BYTES = 100
-"""Cost of a frame besides its bytes, for the time to parse it."""
+"""Bytes that a frame costs in addition to its own, for the time to parse it."""
 _CLOSING_SECONDS = 5.0
-"""Time for a server to answer a closing frame."""
+"""Seconds for a server to answer a closing frame."""
 _MOST_PROTOCOLS = 20
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADERS = "sec-websocket-"
@@ -64,7 +65,7 @@ _T = TypeVar("_T")
 
 
 class Sockets:
-    """The open WebSockets of a program. They use the budgets of its requests."""
+    """Open WebSockets of a program. They share the budgets of its requests."""
 
     def __init__(self, exchanges: Exchanges) -> None:
         self.exchanges = exchanges
@@ -104,7 +105,7 @@ class Sockets:
                 raise InvalidArguments("a WebSocket call is malformed, or the WebSocket is not open")
 
     def begin(self) -> Socket:
-        """Begins a WebSocket with a number of the host's choice. Raises as `Socket.connect`."""
+        """Begins a WebSocket under a number that the host chooses. Raises the errors of `Socket.connect`."""
         return self._new(next(self._numbers))
 
     def _new(self, number: int) -> Socket:
@@ -122,7 +123,7 @@ class Sockets:
 
 
 class Socket:
-    """A WebSocket, from its opening to its end."""
+    """One WebSocket, from its opening to its end."""
 
     def __init__(self, owner: Sockets, number: int) -> None:
         self._owner = owner
@@ -140,7 +141,7 @@ class Socket:
         self._closed_by = math.inf
         self._ended = False
         self._failure: CorralError | None = None
-        """The first error, which has ended it; all other waiting calls raise it too."""
+        """First error, which ended the WebSocket. All other waiting calls raise it too."""
 
     # --- calls of programs
 
@@ -162,7 +163,7 @@ class Socket:
             return await self._guarded(self._receive)
 
     async def close(self, code: object, reason: object) -> None:
-        """Sends a closing frame; `receive` returns the end. Abandons a WebSocket that is not open yet."""
+        """Sends a closing frame, after which `receive` returns the end. Drops a WebSocket that is not open yet."""
         event = CloseConnection(_code(code), reason if isinstance(reason, str) else None)
         if self._protocol.state is ConnectionState.CONNECTING:
             await self.aclose()
@@ -173,7 +174,7 @@ class Socket:
             await self._guarded(lambda: self._write(event))
 
     async def aclose(self) -> None:
-        """Ends it at once. Idempotent."""
+        """Ends the WebSocket at once. Idempotent."""
         await self._end("succeeded" if self._stream is not None else "cancelled")
 
     # --- the handshake
@@ -220,7 +221,7 @@ class Socket:
         )
         while True:
             data = await stream.read(_PIECE_BYTES)
-            await anyio.lowlevel.checkpoint_if_cancelled()  # it can be ended as data arrives
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may be ended just as data arrives
             self._protocol.receive_data(data or None)
             for event in self._protocol.events():
                 match event:
@@ -268,7 +269,7 @@ class Socket:
                     case _:
                         pass
             data = await self._read()
-            await anyio.lowlevel.checkpoint_if_cancelled()  # it can be ended as data arrives
+            await anyio.lowlevel.checkpoint_if_cancelled()  # it may be ended just as data arrives
             if not data:
                 raise self._failed("the server ended the connection without a closing frame")
             assert self._hop is not None
@@ -282,7 +283,7 @@ class Socket:
         return self._mask.data(b"".join(cast("list[bytes]", parts)))
 
     async def _closed(self, event: CloseConnection) -> object:
-        """Handles the end: the server's close, its answer to ours, or a protocol violation."""
+        """Handles the end: a close by the server, its answer to ours, or a protocol violation."""
         state = self._protocol.state
         if state in (ConnectionState.REMOTE_CLOSING, ConnectionState.OPEN):
             await self._write(event.response())
@@ -312,7 +313,8 @@ class Socket:
         raise self._failed(f"the server received no data for longer than Network(seconds={self._seconds:g})")
 
     async def _guarded(self, work: Callable[[], Awaitable[_T]]) -> _T:
-        """Runs `work` until the WebSocket is closed. Any error ends it, and is recorded before the program gets it."""
+        """Runs `work` until the WebSocket is closed. An error ends the WebSocket, and is recorded before the program
+        gets it."""
         try:
             with anyio.CancelScope() as scope:
                 self._scopes.add(scope)

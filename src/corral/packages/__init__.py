@@ -1,4 +1,4 @@
-"""Locked packages for programs: npm packages, bundled once into text, and Python wheels."""
+"""Locked packages for programs: npm packages, each bundled once into one text, and Python wheels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnyPackages: TypeAlias = NpmPackages | PythonPackages
 def split_packages(
     packages: AnyPackages | Iterable[AnyPackages],
 ) -> tuple[NpmPackages | None, PythonPackages | None]:
-    """Returns the packages of npm and those of Python.
+    """Returns the npm packages and the Python packages.
 
     Raises:
         ConfigError: there are two of one kind.
@@ -26,12 +26,12 @@ def split_packages(
     npm = [each for each in folders if isinstance(each, NpmPackages)]
     python = [each for each in folders if isinstance(each, PythonPackages)]
     if len(npm) > 1 or len(python) > 1:
-        raise ConfigError("packages has two folders of one kind; add all packages to one of them")
+        raise ConfigError("packages has two folders of the same kind; add all packages to one of them")
     return (npm or [None])[0], (python or [None])[0]
 
 
 def packages_in(folder: str | Path) -> list[AnyPackages]:
-    """Returns the packages of a folder of `corral packages add`: of npm, of Python, or both.
+    """Returns the packages in a folder of `corral packages add`: npm, Python, or both.
 
     Raises:
         ConfigError: there are none, or they are not installed.

@@ -1,7 +1,7 @@
-"""Bundles packages: esbuild reads a package in a jail, and returns the body of a CommonJS function.
+"""Bundles packages: esbuild, in a jail, turns a package into the body of a CommonJS function.
 
-Packages are untrusted: `require("/etc/passwd.json")` in one would include a file of the host in the bundle. So the
-bundler can only read `node_modules`, and a bundle with any other input is refused.
+Packages are untrusted: with `require("/etc/passwd.json")`, one could copy a file of the host into its bundle. So the
+bundler can only read `node_modules`, and bundles with any other input are refused.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
 
 FORMAT = 1
-"""Version of the bundles' format, so that older ones in the cache are not used."""
+"""Version of the bundle format. Cached bundles with another version are not used."""
 BUILT_INS = frozenset(
     "assert async_hooks buffer child_process cluster console constants crypto dgram diagnostics_channel dns domain "
     "events fs http http2 https inspector module net os path perf_hooks process punycode querystring readline repl "
     "sqlite stream string_decoder sys test timers tls trace_events tty url util v8 vm wasi worker_threads zlib".split()
 )
-"""Modules of node, which the guest provides or refuses."""
+"""Built-in modules of node, which the guest provides or refuses."""
 
 _PLACE = "/packages"
 _DATA_BYTES = 1 << 30
 _START_SECONDS = 30.0
 _BUNDLE_SECONDS = 60.0
 _MOST_BYTES = 32 << 20
-"""Maximum size of an answer."""
+"""Maximum size of a bundler's answer."""
 _MOST_REQUIRED = 200
-"""Maximum number of modules that a bundle requires, since each can need bundling too."""
+"""Maximum number of modules that a bundle requires. Each may have to be bundled too."""
 _MESSAGE_CHARS = 300
 _ENVIRONMENT = {"HOME": "/nonexistent", "GOMAXPROCS": "2", "GOGC": "100"}
 _FLAGS = (
@@ -58,11 +58,11 @@ _FLAGS = (
 
 
 class BundleFailed(Exception):
-    """A package cannot be bundled; models read the reason."""
+    """A package cannot be bundled. Models read the reason."""
 
 
 class BundleRequest(NamedTuple):
-    """A module to bundle; `external` packages remain calls of `require`."""
+    """Module to bundle. Packages in `external` are left as calls of `require`."""
 
     specifier: str
     external: tuple[str, ...] = ()
@@ -70,14 +70,14 @@ class BundleRequest(NamedTuple):
 
 
 class Bundle(NamedTuple):
-    """A module's text, and the external modules that it requires."""
+    """Text of a module, and the external modules that it requires."""
 
     code: str
     requires: tuple[str, ...]
 
 
 class Bundler:
-    """Bundles packages of a `node_modules` folder. `tiers` are the jails to try, best first. Its methods block."""
+    """Bundles packages of a `node_modules` folder. `tiers` are the jails to try, best first. Methods block."""
 
     def __init__(self, executable: Path, modules: Path, *, tiers: Sequence[Tier] = tuple(reversed(TIERS))) -> None:
         self._modules = modules
@@ -87,7 +87,7 @@ class Bundler:
         )
 
     def bundle(self, requests: Collection[BundleRequest]) -> Iterator[Bundle | BundleFailed]:
-        """Yields the bundle of each module, in this order, or its error.
+        """Yields each module's bundle or error, in the order of the requests.
 
         Raises:
             StartFailed: the bundler does not start.
@@ -114,7 +114,7 @@ class Bundler:
             folder.close()
 
     def _started(self, launcher: LauncherClient, folder: TemporaryFolder) -> _Service:
-        """Starts the bundler in the best jail that works here; without a jail if none does."""
+        """Starts the bundler in the best jail that works here, or unjailed if none does."""
 
         def start(jail: Jail) -> _Service:
             try:
@@ -136,7 +136,7 @@ class Bundler:
             jail.verify(process.pid)
             service = _Service(process, _PLACE if jail.tier == "namespaces" else str(self._modules.parent), first)
             service.receive(time.monotonic() + _START_SECONDS)  # its version
-            _bundle(service, BundleRequest("./deno.json"), own=True)  # tests that it can read the folder
+            _bundle(service, BundleRequest("./deno.json"), own=True)  # tests whether it can read the folder
         except BaseException:
             process.close()
             raise
@@ -144,9 +144,9 @@ class Bundler:
 
 
 def _bundle(service: _Service, module: BundleRequest, *, own: bool = False) -> Bundle:
-    """Bundles a module. `own`: it is a file of the folder itself rather than a package."""
+    """Bundles a module. With `own`, it is a file of the folder itself instead of a package."""
     fields = "browser,module,main" if module.browser else "main,module"
-    # for node, the bundler knows the built-ins
+    # with platform=node, esbuild knows the built-in modules
     external = (*(sorted(BUILT_INS) if module.browser else ()), "node:*", *module.external)
     flags = [*_FLAGS, f"--platform={'browser' if module.browser else 'node'}", f"--main-fields={fields}"]
     flags += [f"--external:{name}" for name in external]
@@ -170,7 +170,7 @@ def _bundle(service: _Service, module: BundleRequest, *, own: bool = False) -> B
 
 
 def _is_within(path: str) -> bool:
-    """True for files in the packages' folder, and for the entry, which is ours."""
+    """True for files in the packages' folder, and for the entry point, which is ours."""
     return path == "<stdin>" or (
         path.removeprefix("(disabled):").startswith("node_modules/") and ".." not in path.split("/")
     )
@@ -195,7 +195,7 @@ class _Service:
         """Sends a request, and returns the answer.
 
         Raises:
-            BundleFailed: the bundler ended, or gave no valid answer in time.
+            BundleFailed: the bundler ended, or did not give a valid answer in time.
         """
         deadline = time.monotonic() + _BUNDLE_SECONDS
         request: dict[str, Any] = {

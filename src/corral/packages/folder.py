@@ -1,4 +1,4 @@
-"""A folder of packages: `deno.json`, `deno.lock`, and `node_modules`, which `deno install` fills."""
+"""Folder of npm packages: `deno.json`, `deno.lock`, and `node_modules`, which `deno install` fills."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import deno
 from corral.errors import ConfigError
 
 _BUNDLER = "corral:bundler"
-"""Key of the bundler among the imports. Package names cannot contain a colon."""
+"""Key of the bundler among the imports. It has a colon, which package names cannot have."""
 _BUNDLER_VERSION = "0.25.12"
 _BUNDLER_PLACE = ".deno/@esbuild+*@{version}/node_modules/@esbuild/*/bin/esbuild"
 _PACKAGE = re.compile(r"(?P<name>(?:@[\w.~-]+/)?[A-Za-z0-9~-][\w.~-]*)(?:@(?P<version>.*))?", re.ASCII)
@@ -30,7 +30,7 @@ _MESSAGE_CHARS = 2000
 
 
 class Pinned(NamedTuple):
-    """A package with an exact version. `browser`: its build for browsers is bundled."""
+    """Package with an exact version. With `browser`, its build for browsers is bundled."""
 
     name: str
     version: str
@@ -44,7 +44,7 @@ def parse_package(text: str, *, browser: bool = False) -> Pinned:
     """Reads `NAME@VERSION`.
 
     Raises:
-        ConfigError: it is not a name with an exact version.
+        ConfigError: the text is not a name with an exact version.
     """
     match = _PACKAGE.fullmatch(text.removeprefix("npm:"))
     if match is None:
@@ -61,7 +61,7 @@ def parse_package(text: str, *, browser: bool = False) -> Pinned:
 
 
 class PackageFolder:
-    """The user's folder. `deno.json` and `deno.lock` belong in the user's version control, `node_modules` does not."""
+    """The user's folder. `deno.json` and `deno.lock` belong in version control; `node_modules` does not."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path).absolute()
@@ -116,7 +116,7 @@ class PackageFolder:
         return Pinned(name, _split(f"{name}@{specifiers[f'npm:{name}@latest']}")[1], browser)
 
     def add(self, packages: Iterable[Pinned]) -> None:
-        """Installs these packages in addition to present ones. If that fails, the folder is unchanged.
+        """Installs these packages in addition to those present. If that fails, the folder is unchanged.
 
         Raises:
             ConfigError: Deno cannot install them.
@@ -243,7 +243,8 @@ class PackageFolder:
         self._make_readable()
 
     def _make_readable(self) -> None:
-        """Makes all files readable for the bundler's user: some packages have files that only their owner can read."""
+        """Makes all files readable for the bundler's user, because some packages have files that only their owner can
+        read."""
         for parent, _, names in os.walk(self.modules):
             for name in names:
                 path = Path(parent) / name
@@ -253,7 +254,7 @@ class PackageFolder:
 
 
 def _split(key: str) -> tuple[str, str]:
-    """Splits a key of the lock into name and version, without its peers."""
+    """Splits a key of the lock into name and version, without its peer dependencies."""
     at = key.find("@", 1)
     return (key, "") if at < 0 else (key[:at], key[at + 1 :].partition("_")[0])
 

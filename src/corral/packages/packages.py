@@ -1,4 +1,4 @@
-"""`NpmPackages`: npm packages that programs may import, bundled once."""
+"""`NpmPackages`: npm packages that programs may import. Each is bundled once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from corral.types import Program
 logger = get_logger("corral.packages")
 
 _CALL = re.compile(r"""(?:\brequire|\$load\w*)\s*\(\s*(["'`])((?:(?!\1)[^\\\n])+)\1\s*[,)]""")
-"""A `require` or `import()` of a literal name, also in a template."""
+"""A `require` or `import()` of a literal name, which may be a template without substitutions."""
 _SPECIFIER = re.compile(r"(@[\w.~-]+/[\w.~-]+|[A-Za-z0-9~-][\w.~-]*)(?:/[\w.@~+-]+)*", re.ASCII)
 _MOST_MODULES = 100
 """Maximum number of modules for one program; further ones are ignored."""
@@ -39,10 +39,10 @@ _MOST_MODULES = 100
 class NpmPackages:
     """npm packages that TypeScript programs may import: `Corral(packages=NpmPackages("corral-packages"))`.
 
-    `corral packages add` makes the `folder`. `allow` are names of packages that programs may import; None: all added
-    packages. `preload` are allowed packages, or modules of them such as "lodash/chunk", that the server of a session
-    evaluates before it forks processes for programs; docs/packages.md describes the effects. The constructor reads the
-    folder; later changes have no effect.
+    `corral packages add` creates the `folder`. `allow` lists the packages that programs may import; None allows all
+    added ones. `preload` lists allowed packages, or modules of them such as "lodash/chunk", that a session's server
+    evaluates before it forks processes for programs; docs/packages.md describes the effects. The folder is read once,
+    by the constructor.
 
     Raises:
         ConfigError: the packages are not installed, or `allow` or `preload` names another package.
@@ -82,20 +82,20 @@ class NpmPackages:
 
     @property
     def not_preloaded(self) -> Mapping[str, str]:
-        """Reasons, by name, why packages of `preload` are evaluated in each process instead.
+        """Packages of `preload` that each process evaluates itself instead, with the reasons.
 
-        The first server that loads them finds the reasons.
+        The first server that loads a package finds out.
         """
         trials = {} if self.preloads is None else self.preloads.trials
         return {name: "; ".join(trial.reasons) for name, trial in [*trials.items()] if trial.reasons}
 
     @property
     def node_modules(self) -> Path:
-        """Folder of the packages and their types."""
+        """Folder that contains the packages and their types."""
         return self._folder.modules
 
     async def texts_for(self, program: Program) -> ModuleTexts:
-        """Returns the bundles of packages that a program names, and of their external requirements."""
+        """Returns the bundles of the packages that a program names, and of everything they require."""
         named = _named(program)
         modules = {name: module for name in named if (module := self._skills.module(name)) is not None}
         if modules.keys() - self._of_skills.keys():
@@ -124,7 +124,7 @@ class NpmPackages:
         return other
 
     def _bundle_skills(self, modules: Mapping[str, str]) -> None:
-        """Bundles modules of skills, by the names that programs use. All packages stay external."""
+        """Bundles modules of skills, under the names that programs use. All packages stay external."""
         bundler = Bundler(self._folder.bundler(), self._skills.node_modules())
         requests = [BundleRequest(module, self.allowed) for module in modules.values()]
         try:
@@ -135,12 +135,12 @@ class NpmPackages:
                 self._of_skills.setdefault(name, BundleFailed("the bundler does not start"))
 
     def _owner(self, specifier: str) -> Pinned | None:
-        """Returns the allowed package that a specifier belongs to."""
+        """Returns the allowed package to which a specifier belongs."""
         match = _SPECIFIER.fullmatch(specifier)
         return None if match is None or ".." in specifier else self._packages.get(match[1])
 
     def _known(self, names: Iterable[str]) -> dict[str, Bundle | BundleFailed] | None:
-        """Returns these modules with all their requirements; None if one of them has not been bundled."""
+        """Returns these modules and everything they require; None if one has not been bundled yet."""
         bundles: dict[str, Bundle | BundleFailed] = {}
         waiting = [*names]
         while waiting:
@@ -158,7 +158,7 @@ class NpmPackages:
     def _make(self, names: Collection[str]) -> dict[str, Bundle | BundleFailed]:
         """Like `_known`, but first reads missing bundles from the cache, or makes them."""
         if self._process.take_over():
-            self._lock = threading.Lock()  # in a fork, the old one can be locked forever
+            self._lock = threading.Lock()  # a fork may have inherited it locked
         with self._lock:
             waiting = {*names}
             while waiting:
@@ -193,7 +193,8 @@ class NpmPackages:
                 self._made.setdefault(request.specifier, BundleFailed("the bundler does not start"))
 
     def _wanted(self, specifier: str) -> BundleRequest:
-        """Makes the request for a module. Other allowed packages are external if it depends on the same version."""
+        """Makes the request for a module. Other allowed packages are external if the module depends on the same
+        version."""
         package = self._owner(specifier)
         assert package is not None
         beneath = self._folder.versions_beneath(package)
@@ -206,7 +207,7 @@ class NpmPackages:
 
 
 def _named(program: Program) -> list[str]:
-    """Returns the modules that a program names literally."""
+    """Returns the modules that a program imports or requires by a literal name."""
     called = (match[2] for match in _CALL.finditer(program.code))
     names = dict.fromkeys(name for name in (*program.imports, *called) if name.partition(":")[0] not in ("node", "npm"))
     return [name for name in names if name.partition("/")[0] not in BUILT_INS][:_MOST_MODULES]

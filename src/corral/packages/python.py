@@ -1,4 +1,4 @@
-"""Python packages for programs: a folder of locked wheels, which the host never imports."""
+"""Python packages for programs: a folder of locked wheels, which the host itself never imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADD = "corral packages add NAME==VERSION --python"
 _INSTALL = "corral packages install --python"
 _MESSAGE_CHARS = 2000
 _FONT_CACHE = ".matplotlib"
-"""Folder among the modules; guest/python/zygote.py uses the same name."""
+"""Name of the folder with matplotlib's font list; guest/python/zygote.py uses the same name."""
 _FONT_LIST = re.compile(r"fontlist-[\w.+-]{1,40}\.json", re.ASCII)
 _MAX_FONT_LIST = 4_000_000
 
@@ -43,10 +43,10 @@ class Wheel(NamedTuple):
 
 
 class PythonFolder:
-    """The part `python` of the user's folder of packages.
+    """The part `python` of the user's packages folder.
 
-    It has a lock for each Python version and system, which belongs in the user's version control, and a folder of the
-    same name with the installed packages, which does not.
+    For each Python version and system it has a lock, which belongs in version control, and a folder of the same name
+    with the installed packages, which does not.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -56,7 +56,7 @@ class PythonFolder:
 
     @property
     def modules(self) -> Path:
-        """Folder for the module path of programs."""
+        """Folder to put on the module path of programs."""
         return self._python / self._tag
 
     @property
@@ -67,7 +67,7 @@ class PythonFolder:
         """Reads `NAME==VERSION`.
 
         Raises:
-            ConfigError: it is not a name with an exact version.
+            ConfigError: the text is not a name with an exact version.
         """
         match = _EXACT.fullmatch(text)
         if match is None:
@@ -75,7 +75,7 @@ class PythonFolder:
         return Wheel(_normal(match[1]), match[2])
 
     def newest(self, name: str) -> Wheel:
-        """Asks the registry for the newest version of a package with a wheel for this Python and system.
+        """Asks the registry for the newest version of a package that has a wheel for this Python and system.
 
         Raises:
             ConfigError: it is not a package name, or pip finds no wheel.
@@ -98,7 +98,7 @@ class PythonFolder:
         return {name: wheel for name, (wheel, named) in self._locked().items() if named}
 
     def add(self, packages: Iterable[Wheel]) -> None:
-        """Installs these packages in addition to present ones. If that fails, the folder is unchanged.
+        """Installs these packages in addition to those present. If that fails, the folder is unchanged.
 
         Raises:
             ConfigError: pip finds no compatible wheels, or cannot install them.
@@ -133,7 +133,7 @@ class PythonFolder:
         return "matplotlib" in self._locked()
 
     def keep_fonts(self, made: object) -> None:
-        """Stores the font list that matplotlib made in a jail: its name and text.
+        """Stores the name and text of the font list that matplotlib made in a jail.
 
         Raises:
             ConfigError: it is not a font list.
@@ -170,7 +170,7 @@ class PythonFolder:
         return sha256(self.lock.read_bytes()).hexdigest()
 
     def _locked(self) -> dict[str, tuple[Wheel, bool]]:
-        """Returns the locked packages by name, with True for those that the user named."""
+        """Returns the locked packages, each with whether the user named it."""
         lines = self.lock.read_text(encoding="utf-8").splitlines() if self.lock.exists() else []
         wheels: dict[str, tuple[Wheel, bool]] = {}
         for line in lines:
@@ -190,7 +190,7 @@ class PythonFolder:
             ignored.write_text("*/\n", encoding="utf-8")
 
     def _replace(self, lock: str) -> None:
-        """Replaces the folder of modules with the packages of a lock."""
+        """Replaces the installed modules with the packages of a lock."""
         with tempfile.TemporaryDirectory(dir=self._python) as scratch:
             made, requirements = Path(scratch) / "made", Path(scratch) / "requirements.txt"
             made.mkdir(mode=0o755)
@@ -206,9 +206,9 @@ class PythonFolder:
 class PythonPackages:
     """Packages that Python programs may import: `Corral(packages=PythonPackages("corral-packages"))`.
 
-    `corral packages add --python` makes the `folder`. `preload` are names of modules in it, such as `pandas` or
-    `matplotlib.pyplot`, that are imported before programs start, so that importing them takes no time. The constructor
-    reads the folder; later changes have no effect.
+    `corral packages add --python` creates the `folder`. `preload` lists modules in it, such as `pandas` or
+    `matplotlib.pyplot`, to import before programs start, so that programs do not wait for them. The folder is read
+    once, by the constructor.
 
     Raises:
         ConfigError: the packages are not installed, or `preload` names another module.
@@ -232,7 +232,7 @@ class PythonPackages:
 
 
 def _resolved(packages: Mapping[str, Wheel]) -> Iterator[str]:
-    """Yields the lines of a lock for these packages and their dependencies: wheels only, each with its hash."""
+    """Yields the lines of a lock for these packages and their dependencies. Each is a wheel with its hash."""
     for each in _report(*map(str, packages.values())):
         name, version = _normal(each["metadata"]["name"]), each["metadata"]["version"]
         digest = each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")

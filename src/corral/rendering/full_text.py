@@ -20,12 +20,12 @@ from corral.errors import ApprovalDenied
 
 _LINE_CHARS = 80
 _LONG_CHARS = 200
-"""Minimum characters of a member that is separated from short ones, so that it does not push them out of sight."""
+"""Minimum characters of members that are listed apart from short ones, which they would push out of sight."""
 _DEEPEST = 50
 _MOST_SPACES = 8
-"""Maximum in a row. More could pad a line so that the following text looks like a separate line."""
+"""Maximum consecutive spaces. More could push text so far that it looks like another line."""
 _MOST_MARKS = 2
-"""Maximum on one letter. More could be drawn over adjacent lines."""
+"""Maximum combining marks on a letter. More could be drawn over adjacent lines."""
 _BLANK = (
     (0x034F, 0x034F),
     (0x115F, 0x1160),
@@ -37,7 +37,7 @@ _BLANK = (
     (0xFFA0, 0xFFA0),
     (0xE0000, 0xE0FFF),
 )
-"""Characters that count as printable but are invisible: Unicode's `Default_Ignorable_Code_Point`, and the empty Braille
+"""Characters that count as printable but are invisible: Unicode's `Default_Ignorable_Code_Point`, and the blank Braille
 pattern."""
 _BLANK_STARTS = [first for first, _ in _BLANK]
 
@@ -45,9 +45,9 @@ _BLANK_STARTS = [first for first, _ in _BLANK]
 def full_text(value: object, most_chars: int, *, long_first: bool = False) -> str:
     """Formats the whole value as JSON, one member per line unless it fits on one.
 
-    Models and dataclasses are shown with all fields, under the tool's names for them, including fields that pydantic
-    would leave out of a dump. Pydantic's secrets stay masked. Long members follow short ones; `long_first` reverses
-    this, for output whose end is certain to be seen.
+    Models and dataclasses are shown with all fields, even those that pydantic excludes from dumps, under their names in
+    Python. Pydantic's secrets stay masked. Long members follow short ones; `long_first` reverses this, for output whose
+    end is certain to be seen.
 
     Raises:
         ApprovalDenied: the text has more than `most_chars`, or the value has parts that cannot be shown.
@@ -59,7 +59,7 @@ def full_text(value: object, most_chars: int, *, long_first: bool = False) -> st
 
 
 def escape_hidden(text: str) -> str:
-    """Makes `text` one line: escapes characters that control a terminal, end or reorder a line, or are invisible."""
+    """Makes `text` one line: escapes characters that control a terminal, end or reorder lines, or are invisible."""
     if text.isascii() and text.isprintable() and " " * (_MOST_SPACES + 1) not in text:
         return text
     parts: list[str] = []
@@ -126,7 +126,7 @@ class _Writer:
             case None | bool():
                 text = json.dumps(value)
             case int():
-                self._require(value.bit_length() / 4)  # before formatting it, which is slow
+                self._require(value.bit_length() / 4)  # checked first, because formatting is slow
                 text = int.__repr__(value)
             case float():
                 text = float.__repr__(value)
@@ -143,7 +143,7 @@ class _Writer:
 
 
 def _fits(parts: Sequence[str]) -> bool:
-    """True if the parts fit on one line and none is written from right to left, which would reorder the line."""
+    """True if the parts fit on one line and contain no right-to-left text, which would reorder the line."""
     return sum(map(len, parts)) + 2 * len(parts) <= _LINE_CHARS and all(
         part.isascii() and "\n" not in part for part in parts
     )
@@ -199,7 +199,7 @@ def _as_data(value: Any) -> object:
         return cast("RootModel[Any]", value).root
     data: object = value
     kind = cast("type[Any]", type(value))
-    if not isinstance(value, Iterator):  # reading it would leave nothing for the tool
+    if not isinstance(value, Iterator):  # reading it would exhaust it for the tool
         try:
             data = to_jsonable_python(value)
         except Exception:

@@ -14,7 +14,7 @@ _MOST_ROWS, _MOST_COLUMNS, _CELL_CHARS, _TEXT_CHARS = 50, 12, 200, 10_000
 
 
 def value_html(value: Any) -> str:
-    """Returns a table for a list of objects, else JSON or the text itself, followed by the value's pictures."""
+    """Returns a list of objects as a table and other values as JSON or plain text, followed by the value's pictures."""
     shown, pictures = pictures_in(value)
     images = [
         f'<img src="{escape(each.url)}" alt="{escape(str(each))}" style="max-width: 100%">'

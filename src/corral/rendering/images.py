@@ -1,4 +1,4 @@
-"""Finds images in programs' results, in the forms that tools use, and keeps them out of texts."""
+"""Finds images in programs' results, in the formats that tools use, and keeps them out of texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_A_PICTURE = {*_MEDIA_KEYS, *_DATA_KEYS} | {
     "_meta", "annotations", "cache_control", "detail", "extras", "id", "identifier", "index", "kind", "size",
     "source_type", "type", "vendor_metadata",
 }  # fmt: skip
-"""Members of an object that is only a picture, as in MCP and agent frameworks."""
+"""An object with other members than these is more than a picture. As in MCP and agent frameworks."""
 _DATA_URL = "data:image/"
 _BYTES_START = r"(?:\\x89PNG|\\xff\\xd8\\xff|GIF8[79]a)"
 _IN_TEXT = re.compile(
@@ -69,7 +69,7 @@ Marker: TypeAlias = Callable[[Picture, int], object]
 
 
 def pictures_in(value: Any, marker: Marker = lambda picture, _: str(picture)) -> tuple[Any, tuple[Picture, ...]]:
-    """Replaces each picture in a value by `marker(...)`; returns the new value and the pictures, 20 at most.
+    """Replaces each picture in a value by `marker(...)`. Returns the new value and at most 20 pictures.
 
     Pictures are bytes with a known signature; objects with a media type and data, as in MCP and agent frameworks; and
     data URLs. A value without pictures is returned unchanged.
@@ -90,7 +90,7 @@ def _shortened(match: re.Match[str]) -> str:
 
 
 def image_type(data: bytes) -> str | None:
-    """Returns the media type of bytes with the signature of PNG, JPEG, GIF or WebP, else None."""
+    """Returns the media type of bytes that begin like a PNG, JPEG, GIF or WebP; None for others."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     return next((kind for start, kind in _SIGNATURES.items() if data.startswith(start)), None)
@@ -150,7 +150,7 @@ class _Search:
 
 
 def _picture(data: str | bytes | bytearray, declared: str | None) -> Picture | None:
-    """Returns the picture, if it is one. The type in its bytes takes precedence over the declared type."""
+    """Returns the picture, if it is one. The type that the bytes show overrides the declared type."""
     read = _decoded(data) if isinstance(data, str) else bytes(data)
     if not read:
         return None

@@ -1,4 +1,4 @@
-"""Shortens values for models: valid JSON that keeps the first parts and counts the omitted ones."""
+"""Shortens values for models: valid JSON with the first parts, and counts of the omitted ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import to_json
 T = TypeVar("T")
 
 _MARKER_CHARS = 40
-"""Characters for one "… 123 more items" with its quotes and comma."""
+"""Characters of a marker such as "… 123 more items", with its quotes and comma."""
 _DEEPEST = 100
 _MOST_COPIED = 20_000
 _MOST_BITS = 4_096
@@ -26,11 +26,12 @@ def preview(value: Any, max_chars: int) -> Any:
     """Returns `value` itself if its JSON has at most `max_chars` characters, else a copy of roughly that size.
 
     Lists keep their first items and end with a text that counts the rest; objects keep their first members; long texts
-    keep head and tail. Never raises. The value is encoded once, natively; the rest takes time by `max_chars` only.
+    keep head and tail. Never raises. The value is encoded once, in C; the time for everything else depends only on
+    `max_chars`.
     """
     try:
         size = len(_written(value))
-    except Exception:  # parts of it could not be encoded either
+    except Exception:  # its parts could not be encoded either
         value = _tame(value, 0, _Room())
         size = _size(value)
     return value if size <= max_chars else _Shortening().shortened(value, max_chars)
@@ -42,8 +43,8 @@ def preview_json(value: Any, max_chars: int) -> str:
 
 
 def preview_text(text: str, max_chars: int, *, tail: int | None = None) -> str:
-    """Returns `text` itself, or its head and tail around a count of the omitted characters. `tail` is a third by
-    default."""
+    """Returns `text` itself, or its start and end around a count of the omitted characters. By default a third is
+    end."""
     if len(text) <= max_chars:
         return text
     room = max(0, max_chars - _MARKER_CHARS)
@@ -66,7 +67,7 @@ _short = _Short()
 
 
 def short_repr(value: object) -> str:
-    """Returns a dataclass's `repr`: its fields with other values than their defaults, each in a few characters."""
+    """Returns a short `repr` of a dataclass: only fields that differ from their defaults, a few characters each."""
     shown: list[str] = []
     for field in fields(cast("Any", value)):
         current: Any = getattr(value, field.name)
@@ -79,11 +80,11 @@ def short_repr(value: object) -> str:
 
 
 class _Shortening:
-    """Creates one preview. Remembers measured sizes, at any depth."""
+    """Creates one preview. Remembers the sizes of values at any depth."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, int, bool]] = {}
-        """By identity: the value, its minimum length, and whether that is its exact length."""
+        """By the value's identity: the value, a lower bound of its length, and whether that is exact."""
 
     def shortened(self, value: Any, max_chars: int) -> Any:
         match value:
@@ -116,7 +117,7 @@ class _Shortening:
         return [*result, f"… {missing} more item{'s' if missing != 1 else ''}"] if missing else result
 
     def _members(self, record: dict[Any, Any], max_chars: int) -> dict[Any, Any]:
-        """Keeps small members whole and lets large ones share the remaining room; counts omitted members."""
+        """Keeps small members whole, and divides the remaining room among large ones. Counts omitted members."""
         room = max_chars - _MARKER_CHARS - 2
         share = room // max(1, len(record))
         most = max(room // _LEAST_MEMBER, 0) + 1
@@ -139,7 +140,7 @@ class _Shortening:
         return named + self._size(member, most - named)
 
     def _size(self, value: Any, most: int) -> int:
-        """Returns the length of the value's JSON if it is at most `most`, else some greater number."""
+        """Returns the length of the value's JSON if it is at most `most`, else any greater number."""
         if type(value) is str and len(value) > most:
             return len(value)
         if type(value) in _PLAIN:
@@ -155,7 +156,7 @@ class _Shortening:
         match value:
             case dict():
                 for key, member in cast("dict[Any, Any]", value).items():
-                    total += _size({key: 0}) - 2  # with a colon, and a comma instead of the value
+                    total += _size({key: 0}) - 2  # with a colon, and a comma in place of the value
                     total += self._size(member, most + 1 - total)
                     if total > most + 1:
                         break
@@ -178,7 +179,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     raises."""
     try:
         return _written(value, indent)
-    except Exception:  # a lone surrogate, a cycle, excessive depth, or a host's object that raises
+    except Exception:  # a lone surrogate, a cycle, excessive depth, or a host object that raises
         return _written(_tame(value, 0, _Room()), indent)
 
 
@@ -196,13 +197,13 @@ def text_of(value: object) -> str:
 
 @dataclass
 class _Room:
-    """Number of values that a copy can still hold."""
+    """Number of values that the copy can still take."""
 
     left: int = _MOST_COPIED
 
 
 def _tame(value: Any, depth: int, room: _Room) -> Any:
-    """Returns a copy that can be encoded as JSON; an ellipsis replaces excess depth or values."""
+    """Returns a copy that can be encoded as JSON. An ellipsis replaces values that are too deep or too many."""
     room.left -= 1
     if depth > _DEEPEST or room.left < 0:
         return "…"

@@ -23,9 +23,9 @@ _SCHEMAS = 1000
 def redacted(
     value: object, schema: Mapping[str, Any] | None = None, *, names: Iterable[str] = (), text_chars: int = _TEXT_CHARS
 ) -> object:
-    """Returns a short copy of `value` as JSON, with `[redacted]` for secrets according to names or the schema.
+    """Returns a short copy of `value` as JSON. `[redacted]` replaces secrets, which names or the schema identify.
 
-    `names` are more names of secrets. Each text has up to `text_chars`.
+    `names` are further names of secrets. Each text is cut to `text_chars`.
     """
     return _Copy(secret_names(schema).union(names), text_chars).of(value)
 
@@ -85,7 +85,7 @@ class _Copy:
 
 
 _names_by_schema: dict[int, tuple[Mapping[str, Any], frozenset[str]]] = {}
-"""By the schema's identity, which is unique while the schema is kept here."""
+"""Secret names by the schema's identity, which stays unique because the schema is kept here too."""
 
 
 def secret_names(schema: Mapping[str, Any] | None) -> frozenset[str]:
@@ -102,14 +102,15 @@ def secret_names(schema: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 def _says_secret(node: object, names: set[str], depth: int = 0) -> bool:
-    """True if a subschema describes its value, or nameless parts of it, as secret, as for pydantic's `SecretStr`.
+    """True if a schema describes its value, or unnamed parts of it, as secret, as for pydantic's `SecretStr`.
 
-    Adds properties with such subschemas to `names`.
+    Adds the names of properties with such schemas to `names`.
     """
     if depth == _SCHEMA_DEPTH or not isinstance(node, dict | list):
         return False
     if isinstance(node, list):
-        return True in [_says_secret(each, names, depth + 1) for each in cast("list[object]", node)]  # visits all
+        # a list, not a generator, so that all are visited
+        return True in [_says_secret(each, names, depth + 1) for each in cast("list[object]", node)]
     keywords = cast("dict[str, object]", node)
     secret = keywords.get("format") == "password" or keywords.get("writeOnly") is True
     for keyword, member in keywords.items():

@@ -16,7 +16,7 @@ _AFTERTHOUGHTS = re.compile("again|confirm|confirmation|repeat|value")
 
 
 _ANY = re.compile(b"authorization|credential|jwt|key|pass|pwd|secret|token", re.IGNORECASE)
-"""Every name of a secret contains one of these."""
+"""Every name that counts as secret contains one of these."""
 
 
 def may_name_secrets(text: bytes) -> bool:
@@ -25,7 +25,7 @@ def may_name_secrets(text: bytes) -> bool:
 
 
 def names_a_secret(name: str) -> bool:
-    """True if a parameter or member of this name holds a secret, in any spelling of its words."""
+    """True if a parameter or member of this name holds a secret, however its words are joined."""
     words = [word.lower() for word in _WORD.findall(name)]
     while len(words) > 1 and _AFTERTHOUGHTS.fullmatch(words[-1]):
         words.pop()

@@ -9,15 +9,15 @@ from heapq import nlargest
 from itertools import pairwise
 
 _MAX_CHARACTERS = 40
-"""Maximum characters of a name to compare: comparing two names takes up to the product of their lengths."""
+"""Maximum characters of a name to compare: the time to compare two names is the product of their lengths."""
 _MOST_NAMES = 20_000
 _MOST_VISITED = 2_000
-"""Maximum number of names that share a pair of letters with the unknown one; rare pairs come first."""
+"""Maximum number of names to compare: those that share the rarest letter pairs with the unknown one."""
 _MOST_COMPARED = 16
 
 
 class NearNames:
-    """Index of names by their pairs of letters. The cost of a look-up is independent of the number of names."""
+    """Index of names by their letter pairs. The time of a look-up does not depend on the number of names."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = list(dict.fromkeys(names))[:_MOST_NAMES]
@@ -30,7 +30,7 @@ class NearNames:
                 self._by_pair[pair].append(number)
 
     def of(self, name: str, most: int = 1, *, likeness: float = 0.6) -> list[str]:
-        """Returns up to `most` nearest names, best first, with at least the `likeness` ratio of `difflib`."""
+        """Returns up to `most` similar names, best first, each with a `difflib` ratio of at least `likeness`."""
         pairs = _pairs(name)
         shared: Counter[int] = Counter()
         remaining = _MOST_VISITED
@@ -40,7 +40,7 @@ class NearNames:
             if remaining <= 0:
                 break
 
-        # Comparing tuples needs no call per name, which matters if thousands share a pair.
+        # Tuples are compared without a call per name, which matters if thousands share a pair.
         alike = [(number / (len(pairs) + self._pairs[each] - number), -each) for each, number in shared.items()]
         likely = [-each for _, each in nlargest(_MOST_COMPARED, alike)]
         compared = {self._names[each][:_MAX_CHARACTERS]: self._names[each] for each in likely}

@@ -1,7 +1,7 @@
 """Conformance suites for extensions of Corral, and fakes for tests of hosts.
 
-A suite is a class of asynchronous tests for pytest. Subclass it in a test module under a name that pytest collects,
-implement its factory, and mark it with `pytest.mark.anyio`. Nothing here imports pytest.
+A suite is a class of async tests for pytest. Subclass it in a test module under a name that pytest collects, implement
+its factory methods, and mark it with `pytest.mark.anyio`. Nothing here imports pytest.
 """
 
 from corral.testing.bridge_world import CallTool

@@ -24,16 +24,17 @@ from corral.tools import Tool, ToolRegistry, define_tool, tool
 from corral.types import ApprovalRequest, Approved, Denied, Endpoint, ExecutionContext, Limits, Reply
 
 CallTool: TypeAlias = Callable[[str, object], Coroutine[Any, Any, Reply]]
-"""Calls a tool as a guest: name and input. The reply has the decoded value, or the error as the guest sees it."""
+"""Function that calls a tool, by name and input, as a guest does. The reply has the decoded value, or the error as the
+guest sees it."""
 
 LINES = 'no:\r\nx-injected: 1\r\n\r\n"quoted" %0D%0A \\ \u2028 größer \U0001f600'
-"""Message with characters that are special in a header, a line of a stream or a status."""
+"""Error message with characters that are special in a header, a line of a stream or a status."""
 FLOOD_ITEMS = 2_000
 FLOOD_ITEM_BYTES = 50_000
 PATIENCE_SECONDS = 60.0
 APPROVAL_SECONDS = 0.05
 SLOW_EUROS = 42
-"""Amount whose approval waits until the test releases it."""
+"""Amount in calls whose approval waits until the test releases it."""
 VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -62,12 +63,12 @@ VALUES: tuple[Any, ...] = (
     {"": 0, "ä": 1, "__proto__": 2, "constructor": 3},
     [b"\x00", math.nan, 2**64, {"$bigint": "1"}],
 )
-"""All kinds of values that bridges transport, and objects that look like tags."""
+"""Values of every kind that bridges transport, and objects that look like the codec's tags."""
 
 
 @dataclass
 class World:
-    """Host with its own pipeline, tools, and records of their calls."""
+    """Host with its own pipeline, tools, and records of calls."""
 
     protocol: BridgeProtocol
     host: BridgeHost
@@ -84,14 +85,14 @@ class World:
     most_at_once: int = 0
     at_once: int = 0
     asked: list[object] = field(default_factory=list[object])
-    """Inputs of calls for which approval was requested."""
+    """Inputs for which approval was requested."""
     ahead_seconds: float = 0.0
-    """Time added to the clock of tokens."""
+    """Seconds by which the clock of tokens is ahead."""
     yielded: int = 0
     closed: anyio.Event = field(default_factory=anyio.Event)
 
     def kill_tokens(self) -> None:
-        """Advances the clock of tokens, so that all existing ones expire."""
+        """Advances the clock of tokens until all existing ones have expired."""
         self.ahead_seconds += 1_000
 
     def grant(self, context: ExecutionContext | None = None, limits: Limits | None = None) -> Grant:
@@ -120,7 +121,7 @@ class World:
 
 
 class BridgeHarness:
-    """Worlds and guests for tests of a protocol. Base of the suites."""
+    """Base of the suites: provides worlds and guests."""
 
     def protocol(self) -> BridgeProtocol:
         """Makes the protocol to test."""
@@ -129,16 +130,16 @@ class BridgeHarness:
     def connect(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
     ) -> AbstractAsyncContextManager[CallTool]:
-        """Connects a guest to an endpoint for the duration of the block.
+        """Connects a guest to an endpoint during the block.
 
-        If a call is cancelled, the guest abandons it, but not concurrent calls. If it was the only one, the host
-        cancels it.
+        The guest must abandon a cancelled call, but not concurrent calls. The host must cancel it if it was the only
+        one.
         """
         raise NotImplementedError
 
     @asynccontextmanager
     async def _world(self, *, approval_seconds: float = PATIENCE_SECONDS) -> AsyncGenerator[World]:
-        tokens = import_module("corral.calls.tokens")  # needs an extra that nothing else here needs
+        tokens = import_module("corral.calls.tokens")  # the only import that needs an extra
         keys = tokens.KeyRing.generate(clock=lambda: time.time() + world.ahead_seconds)
         issued = tokens.ExecutionTokens(keys)
         events: list[AuditEvent] = []
@@ -186,7 +187,7 @@ _DECLARED: dict[str, Tool] = {}
 
 
 def _declared(**settings: Any) -> Callable[[Callable[..., Any]], Tool]:
-    """Like `@tool`, but analyses the signature only in the first world, since that takes longer than a test."""
+    """Like `@tool`, but analyses the signature only once, because that takes longer than a test."""
 
     def declare(function: Callable[..., Any]) -> Tool:
         name = function.__name__
@@ -239,7 +240,7 @@ def _tools(world: World) -> Collection[Tool]:
 
     @_declared()
     async def meet(number: int) -> int:
-        """Returns once five calls run."""
+        """Returns once five calls are running."""
         world.met += 1
         if world.met == 5:
             world.all_met.set()
@@ -356,7 +357,7 @@ def _tools(world: World) -> Collection[Tool]:
 
 
 async def at_once(call: CallTool, calls: Sequence[tuple[str, object]]) -> list[Reply]:
-    """Makes calls at the same time, and returns their replies in order."""
+    """Makes calls concurrently, and returns their replies in order."""
     replies: dict[int, Reply] = {}
 
     async def make(number: int, tool: str, input: object) -> None:
@@ -388,7 +389,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def nested(depth: int) -> list[Any]:
-    """Makes nested lists."""
+    """Makes lists nested to a depth."""
     value: list[Any] = []
     for _ in range(depth):
         value = [value]

@@ -277,7 +277,7 @@ class BridgeSuite(BridgeHarness):
                             async with self.connect(world.protocol, world.host, wrong) as call:
                                 assert code_of(await call("double", {"number": 1})) == "invalid_token", token
                         assert world.ran == other.ran == []
-                    case PipeEndpoint(handler=handler):  # pipes have no tokens: each belongs to an execution
+                    case PipeEndpoint(handler=handler):  # pipes need no tokens, because each belongs to an execution
                         assert (await handler(CallRequest("whoami", {}, 1))).value == "ada"
 
     async def test_a_call_that_needs_an_approval_runs_only_with_one(self) -> None:
@@ -404,7 +404,7 @@ class BridgeSuite(BridgeHarness):
                 self.connect(world.protocol, world.host, endpoint) as call,
                 anyio.create_task_group() as tasks,
             ):
-                if not isinstance(endpoint, HttpEndpoint):  # the client of a pipe ends with its execution
+                if not isinstance(endpoint, HttpEndpoint):  # a pipe's client ends with its execution
                     return
 
                 async def wait() -> None:
@@ -421,7 +421,7 @@ class BridgeSuite(BridgeHarness):
         async with self._world() as world:
             grant = world.grant()
             async with world.protocol.serve(world.host, grant) as endpoint:
-                if not isinstance(endpoint, HttpEndpoint):  # pipes have no tokens: each belongs to an execution
+                if not isinstance(endpoint, HttpEndpoint):  # pipes need no tokens, because each belongs to an execution
                     return
                 dying = world.host.issue(grant)
                 world.kill_tokens()
@@ -534,7 +534,7 @@ class BridgeSuite(BridgeHarness):
                 assert replies == {}
                 world.released.set()
             assert {number: reply.value for number, reply in replies.items()} == {1: 1, 2: 2}
-            await world.cancelled.wait()  # at the latest when its guest has left
+            await world.cancelled.wait()  # at the latest once its guest has disconnected
 
     # --- descriptions
 
@@ -550,7 +550,7 @@ class BridgeSuite(BridgeHarness):
 # --- streams ------------------------------------------------------------------------------------------------
 
 _MOST_AHEAD_BYTES = 20_000_000
-"""Limit for the bytes of an unread stream in host, operating systems and guest together."""
+"""Maximum bytes of an unread stream in host, operating systems and guest together."""
 
 
 class BridgeStreamSuite(BridgeSuite):
@@ -559,9 +559,10 @@ class BridgeStreamSuite(BridgeSuite):
     def stream(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint, tool: str, input: object
     ) -> AbstractAsyncContextManager[AsyncIterator[Reply]]:
-        """Calls a streaming tool, as a guest, for the duration of the block: each reply is an item.
+        """Calls a streaming tool as a guest, during the block. Each reply is an item.
 
-        A failure is the last reply. Items are requested when the block reads them. The block's end closes the stream.
+        A failure is the last reply. Items must be requested only when the block reads them. The end of the block closes
+        the stream.
         """
         raise NotImplementedError
 
@@ -680,7 +681,7 @@ class BridgeStreamSuite(BridgeSuite):
         async with self._world() as world:
             grant = world.grant()
             async with world.protocol.serve(world.host, grant) as endpoint:
-                if not isinstance(endpoint, HttpEndpoint):  # the client of a pipe ends with its execution
+                if not isinstance(endpoint, HttpEndpoint):  # a pipe's client ends with its execution
                     return
                 async with self.stream(world.protocol, world.host, endpoint, "steps", dict[str, object]()) as items:
                     assert (await anext(items)).value == "first"
@@ -714,10 +715,10 @@ class BridgeStreamSuite(BridgeSuite):
 
 
 class SendMessage(Protocol):
-    """Sends bytes instead of a message with calls; returns the error code, or None after success."""
+    """Function that sends bytes in place of a message with calls. Returns the error code, or None after success."""
 
     async def __call__(self, message: bytes, pause: Callable[[], Awaitable[object]] | None = None, /) -> str | None:
-        """With `pause`, sends the message byte by byte, and awaits `pause()` after each.
+        """With `pause`, sends one byte at a time, and awaits `pause()` after each.
 
         Returns as soon as there is a reply, even if bytes are still missing.
         """
@@ -752,7 +753,7 @@ class BridgeMessageSuite(BridgeSuite):
     def raw(
         self, protocol: BridgeProtocol, host: BridgeHost, endpoint: Endpoint
     ) -> AbstractAsyncContextManager[SendMessage]:
-        """Opens an endpoint for arbitrary bytes, for the duration of the block."""
+        """Opens an endpoint that accepts any bytes, during the block."""
         raise NotImplementedError
 
     def message(self, tool: str, input: object) -> bytes:

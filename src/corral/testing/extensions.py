@@ -37,11 +37,11 @@ class SinkSuite:
     """Tests that every audit sink must pass. Implement `sink` and `stored`."""
 
     def sink(self) -> AuditSink:
-        """Makes a sink to the same place at each call within a test."""
+        """Makes a sink. All sinks of one test must write to the same destination."""
         raise NotImplementedError
 
     async def stored(self) -> Sequence[AuditEvent]:
-        """Reads all events from that place, in the order of writing."""
+        """Reads all events from that destination, in the order in which they were written."""
         raise NotImplementedError
 
     async def test_events_come_back_as_they_were(self) -> None:
@@ -67,7 +67,7 @@ class SourceSuite:
     program: str
     """TypeScript that calls tools of the source."""
     expected: object
-    """Value of that program."""
+    """Value that the program returns."""
 
     def source(self) -> ToolSource:
         """Makes the source to test."""
@@ -110,7 +110,7 @@ _PATIENCE_SECONDS = 30.0
 
 
 class _Programs(NamedTuple):
-    """The same programs in each language."""
+    """The tested programs, in each language."""
 
     value: str
     console: str
@@ -158,7 +158,8 @@ class SandboxSuite:
     language: Language = "typescript"
 
     def provider(self) -> SandboxProvider:
-        """Makes the provider to test. Can return the same one for all tests; inside its `async with` it stays open."""
+        """Makes the provider to test. Can return the same one for all tests; it stays open while you are in its `async
+        with`."""
         raise NotImplementedError
 
     async def test_a_value_and_the_console_leave_the_program(self) -> None:
@@ -195,13 +196,13 @@ class SandboxSuite:
 
     async def test_a_program_without_end_is_timed_out_and_the_next_one_runs(self) -> None:
         async with self._corral() as corral:
-            limits = Limits(wall_seconds=0.4)  # the program uses the processor all that time
+            limits = Limits(wall_seconds=0.4)  # because the program is busy all that time
             result = await self._run(corral, self._programs.endless, limits=limits)
             assert result.status == "timed_out"
             assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
 
     async def test_a_program_without_end_is_ended_at_its_processor_limit(self) -> None:
-        """Only for providers that enforce `cpu_seconds`."""
+        """Tests only providers that enforce `cpu_seconds`."""
         provider = self.provider()
         if "cpu_seconds" in provider.capabilities.enforces:
             async with self._corral(provider) as corral:

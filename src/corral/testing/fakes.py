@@ -30,7 +30,8 @@ from corral.types import (
 
 
 class CallFailed(Exception):
-    """Failure of a tool call in a `FakeProgram`. `error` has the code, name and message that a real program sees."""
+    """Failure of a tool call in a `FakeProgram`. `error` has the code, name and message that a real program would
+    see."""
 
     def __init__(self, error: CallError) -> None:
         super().__init__(error.message)
@@ -38,7 +39,7 @@ class CallFailed(Exception):
 
 
 class FakeGuest:
-    """A `FakeProgram`'s access to tools, console and environment."""
+    """Gives a `FakeProgram` access to tools, console and environment."""
 
     def __init__(self, job: Job, handler: RequestHandler) -> None:
         self.source = job.program.source
@@ -49,7 +50,7 @@ class FakeGuest:
         self._calls = 0
 
     async def call(self, tool: str, input: object = None) -> Any:
-        """Calls a tool by its path, through all guards. Input and result are copied as between processes.
+        """Calls a tool by its path, through all guards. Input and result are copied, as they are between processes.
 
         Raises:
             CallFailed: the call failed.
@@ -71,14 +72,14 @@ class FakeGuest:
 
 
 FakeProgram: TypeAlias = Callable[[FakeGuest], Awaitable[object]]
-"""Function in place of a program: its result is the program's value, its exception the program's error."""
+"""Function in place of a program. It returns the program's value or raises its error."""
 
 
 class FakeSandbox(SandboxProvider):
     """Runs a Python function in this process instead of each program, so that tests of a host need no engine.
 
-    It claims `containment` and `enforces`, by default everything, but isolates nothing; only limits that the host
-    enforces itself work: the wall clock, and the limits of calls. Programs are still parsed and checked: pass
+    It claims `containment` and `enforces`, by default everything, but isolates nothing. The only limits that work are
+    those that the host enforces: the wall clock, and limits of calls. Programs are still parsed and checked: pass
     `Corral(check=False)` and a source such as `"return 1"`.
     """
 
@@ -129,7 +130,7 @@ def _failed(code: str, name: str, message: str) -> Exit:
 
 
 class ScriptedModel:
-    """Model with scripted answers: programs, or functions that make a program from the text of the last result.
+    """Model with scripted answers: programs, or functions that make a program from the last result's text.
 
     It calls a real `ModelTool`, so programs, errors and results are those of a real model.
     """

@@ -19,7 +19,7 @@ class LedgerSuite:
     """Tests that every ledger must pass. Implement `ledger`. They are synchronous, as the methods of a ledger block."""
 
     def ledger(self) -> Ledger:
-        """Makes a ledger over the same store at each call within a test."""
+        """Makes a ledger. All ledgers of one test must use the same store."""
         raise NotImplementedError
 
     def test_what_was_stored_comes_back(self) -> None:
@@ -107,7 +107,7 @@ class LedgerSuite:
         ledger, other = self.ledger(), self.ledger()
         ledger.create(_execution("a"))
         first = StoredDecision("a", 1, b"one", b"yes")
-        again = StoredDecision("a", 1, b"two", b"yes")  # bound to something else
+        again = StoredDecision("a", 1, b"two", b"yes")  # bound to other data
         assert ledger.decide(first, now=2.0)
         assert not other.decide(first._replace(body=b"no"), now=3.0)
         assert other.decide(again, now=4.0)

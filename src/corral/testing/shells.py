@@ -23,10 +23,10 @@ _DIFFERENCES = "_corral_differences"
 
 
 class BehaviourSuite:
-    """Tests of shells. Implement `shell`."""
+    """Base of the suites of shells. Implement `shell`."""
 
     def shell(self) -> AbstractAsyncContextManager[Shell]:
-        """Opens the shell to test. Can return the same one for all tests, which use different file names."""
+        """Opens the shell to test. Can return the same one for all tests, because they use different file names."""
         raise NotImplementedError
 
     def fresh_shell(self) -> AbstractAsyncContextManager[Shell]:
@@ -41,7 +41,7 @@ class BehaviourSuite:
 
 
 def differs(**instead: str) -> Callable[[C], C]:
-    """Marks a case with the behaviour of a shell that lacks a capability, by the capability's name."""
+    """Describes, by capability, what a shell does in this case if it lacks that capability."""
 
     def mark(case: C) -> C:
         setattr(case, _DIFFERENCES, instead)
@@ -51,7 +51,8 @@ def differs(**instead: str) -> Callable[[C], C]:
 
 
 def behaviours(suite: type[BehaviourSuite], capabilities: ShellCapabilities) -> dict[str, str]:
-    """Returns the suite's cases as sentences, each with "yes" or the different behaviour for these capabilities."""
+    """Returns the suite's cases as sentences, each with "yes" or the behaviour that these capabilities imply
+    instead."""
     rows: dict[str, str] = {}
     for name, case in vars(suite).items():
         if name.startswith(_PREFIX):
@@ -62,7 +63,7 @@ def behaviours(suite: type[BehaviourSuite], capabilities: ShellCapabilities) -> 
 
 
 async def expect_file_error(work: Awaitable[object], word: str) -> None:
-    """Expects a `FileError` with this word.
+    """Expects a `FileError` whose reason is this word.
 
     Raises:
         AssertionError: it was not raised.
@@ -91,7 +92,7 @@ class FilesSuite(BehaviourSuite):
     """Tests of files that every shell must pass. Implement `shell`, and `fresh_shell` if `shell` is always the same."""
 
     many_files: int = 10_001
-    """Number of files in one folder."""
+    """Number of files in a large folder."""
 
     # Reading and writing
 
@@ -597,7 +598,7 @@ class ShellSuite(BehaviourSuite):
                 "exec 3<>held; trap '' TERM HUP INT; (setsid sleep 1000 >&3 2>&3 &) ; echo ready; sleep 1000"
             ) as process:
                 assert await anext(aiter(process.stdout)) == b"ready\n"
-            # All writers are gone, so reading ends.
+            # Reading ends because all writers are gone.
             assert (await shell.run("(: > held &) ; cat held; echo end")).stdout == "end\n"
 
     @differs(real_processes=_NO_PROCESSES, ends_every_process="may go on", streaming=_NOT_SEEN)

@@ -1,4 +1,5 @@
-"""Calls in one request from corral's own runtimes, in the form common to all protocols over HTTP; items of streams."""
+"""Calls in one request from corral's own runtimes, in the form shared by all protocols over HTTP, and items of
+streams."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas
 
 
 class WriteLine(Protocol):
-    """Writes a line of a reply. The last one ends the reply and can be empty."""
+    """Writes a line of a reply. The last line, which can be empty, ends the reply."""
 
     async def __call__(self, data: bytes, /, *, last: bool = False) -> None: ...
 
@@ -82,12 +83,12 @@ class Batch:
             call.sequence: Call(call._replace(sequence=first + index), grant, protocol=protocol)
             for index, call in enumerate(found)
         }
-        """Calls by the client's numbers, which identify the lines."""
+        """Calls by the client's sequence numbers, which also identify the lines."""
         self._alone = len(found) == 1
         self._streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
 
     async def answer(self, write: WriteLine) -> None:
-        """Makes the calls concurrently. Writes a line for each as soon as it has a reply."""
+        """Runs the calls concurrently, and writes each reply as a line as soon as it is there."""
         if self._alone:
             [number] = self._unanswered
             await self._answer(number, write)
@@ -98,7 +99,7 @@ class Batch:
         await write(b"", last=True)
 
     async def end(self, write: WriteLine) -> None:
-        """Answers the calls that have no reply because their execution ended."""
+        """Writes errors for the calls that got no reply because their execution ended."""
         for number in self._unanswered:
             await write(line(number, Reply(error=ended())))
         await write(b"", last=True)
@@ -150,7 +151,7 @@ def calls_of(body: object, size: int, grant: Grant) -> tuple[list[CallRequest], 
 
 
 def with_own_size(call: CallRequest) -> CallRequest:
-    """Returns a call of plain JSON with the size of its own input, which its record keeps encoded."""
+    """Returns a call with plain JSON input. The record of the call keeps the input encoded, with its own size."""
     text = to_json(call.input, inf_nan_mode="constants")
     return call._replace(size=len(text), reread=partial(decode_value, text, tagged=False))
 
@@ -173,7 +174,7 @@ def line(number: int, reply: Reply) -> bytes:
 
 
 def items_writer(number: int, write: WriteLine) -> WriteItems:
-    """Returns the function that writes items of a call, several as one line; the first line opens the stream."""
+    """Returns the function that writes a call's items, several per line. The first line opens the stream."""
 
     async def write_items(items: Sequence[EncodedValue]) -> None:
         tagged = b',"tagged":true' if any(item.tagged for item in items) else b""
@@ -191,15 +192,15 @@ def error_content(error: CallError) -> dict[str, object]:
 
 
 _LINE_BYTES = 64_000
-"""Bytes queued for the client before the tool has to wait, besides the buffers of the server and the socket."""
+"""Bytes queued for the client before the tool has to wait, on top of the buffers of server and socket."""
 
 
 WriteItems: TypeAlias = Callable[[Sequence[EncodedValue]], Awaitable[None]]
-"""Writes items of a stream; at its start there can be none."""
+"""Writes items of a stream; the first write, which opens it, can have none."""
 
 
 class LineStream:
-    """Collects items and sends them together."""
+    """Collects a call's items and sends them in groups."""
 
     def __init__(self, write: WriteItems) -> None:
         self._write = write
@@ -242,7 +243,7 @@ class LineStream:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Writes a line with the queued items; the first line is written even without items."""
+        """Writes a line with the queued items. The first line is written even if there are none."""
         async with self._writing:
             if not self._ready.is_set():
                 return

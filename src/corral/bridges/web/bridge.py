@@ -39,8 +39,8 @@ class WebBridge(BridgeProtocol):
     """Base of protocols over HTTP. Its app checks the headers of each request, including Host and Origin.
 
     `url` is the bridge's address for programs; only executions whose sandbox runs elsewhere need it. The Host of a
-    request must be that of `url`, one of `allowed_hosts`, or a loopback name; `"*"` allows any. A request with an
-    Origin comes from a web page, and is only accepted from `allowed_origins`.
+    request must be that of `url`, one of `allowed_hosts`, or a loopback name; `"*"` allows any. Requests with an Origin
+    come from web pages, and are only accepted if it is one of `allowed_origins`.
 
     Raises:
         ConfigError: `url` is not an http or https URL.
@@ -59,11 +59,11 @@ class WebBridge(BridgeProtocol):
         self._hosts = frozenset(hosts)
         self._origins = frozenset(allowed_origins)
         self._has_page = False
-        """True if the app serves a page, whose requests are accepted."""
+        """True if the app itself serves a page, whose requests are then accepted."""
 
     @abstractmethod
     def routes(self, host: BridgeHost) -> ASGIApp:
-        """Returns the app for requests that passed the checks, such as a `BridgeApp`."""
+        """Returns the app that handles requests after the checks, such as a `BridgeApp`."""
 
     @abstractmethod
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
@@ -96,7 +96,7 @@ class BridgeApp(ABC):
     """App of a bridge, behind its checks: `/health` and the runtimes need no token, everything else does."""
 
     prefix: ClassVar[str] = ""
-    """Path that can precede all others."""
+    """Optional prefix of every path."""
 
     def __init__(self, bridge: WebBridge, host: BridgeHost) -> None:
         self._bridge = bridge
@@ -104,7 +104,7 @@ class BridgeApp(ABC):
 
     @abstractmethod
     def answers(self, path: str) -> Mapping[str, Answer]:
-        """Returns the functions that answer requests of a path, by method; none if there is no such path."""
+        """Returns a path's handlers by method; empty if there is no such path."""
 
     def page(self, path: str) -> ASGIApp | None:
         """Returns the response to a GET that needs no token; None for other paths."""
@@ -116,7 +116,7 @@ class BridgeApp(ABC):
         return None
 
     def refuse(self, head: RequestHead, error: CallError | CorralError, status: int | None = None) -> ASGIApp:
-        """Makes the response to a request that failed as a whole. `status` replaces the error's own."""
+        """Makes the response to a request that failed as a whole. `status` overrides that of the error."""
         if not isinstance(error, CallError):
             error = CallError.of(error)
         return self._bridge.refusal(head, error, status or status_of(error))

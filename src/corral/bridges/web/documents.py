@@ -17,11 +17,11 @@ from corral.types import ToolName
 
 T = TypeVar("T")
 _MOST_BYTES = 64_000_000
-"""Maximum bytes of all cached documents; the newest is always kept."""
+"""Maximum bytes of cached documents; the newest is kept even if it is larger."""
 
 
 class DocumentCache(Generic[T]):
-    """Documents of one protocol; `size_of` returns their bytes.
+    """Cached documents of one protocol; `size_of` returns a document's size in bytes.
 
     They are created one at a time, in a thread outside the tools' pool.
     """
@@ -30,7 +30,7 @@ class DocumentCache(Generic[T]):
         self._make = make
         self._size_of = size_of
         self._kept: OrderedDict[int, tuple[Mapping[ToolName, Tool], T]] = OrderedDict()
-        """Keyed by the tools' identity."""
+        """Documents by the identity of their tools."""
         self._bytes = 0
         self._making: RunVar[anyio.Lock] = RunVar("making")
 
@@ -45,7 +45,7 @@ class DocumentCache(Generic[T]):
         except LookupError:
             self._making.set(lock := anyio.Lock())
         async with lock:
-            cached = self._known(tools)  # others may have waited for it too
+            cached = self._known(tools)  # another task may have made it meanwhile
             return cached if cached is not None else self._keep(tools, await self._made(tools))
 
     def _known(self, tools: Mapping[ToolName, Tool]) -> T | None:

@@ -15,14 +15,14 @@ _HEADER_BYTES = 32_768
 _PATH_BYTES = 2_048
 _DIGITS = 18
 _PARSED = "corral.head"
-"""Member of a scope: the parsed head."""
+"""Key in the ASGI scope under which the filter stores the parsed head."""
 
 
 _COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"origin")
 
 
 class RequestHead:
-    """Head of a request, with the unparsed headers that bridges use; None for a missing header."""
+    """Head of a request: the headers that bridges use, unparsed. A missing header is None."""
 
     __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "scope", "size", "twice")
 
@@ -37,7 +37,7 @@ class RequestHead:
         self.content_length = by_name.get(b"content-length")
         self.size = len(b"".join(chain.from_iterable(headers)))
         self.twice = len(by_name) < len(headers) and _comes_twice(headers)
-        """True if a header occurs twice, so that a proxy could read the request differently."""
+        """True if a header occurs twice, so a proxy may have read the request differently."""
 
     @classmethod
     def of(cls, scope: Scope) -> RequestHead:
@@ -51,7 +51,7 @@ class RequestHead:
 
     @property
     def path(self) -> str:
-        """Path below the place where the app is mounted."""
+        """Path relative to the app's mount point."""
         return self.scope["path"].removeprefix(self.scope.get("root_path", ""))
 
     @property
@@ -62,7 +62,7 @@ class RequestHead:
 
     @property
     def length(self) -> int | None:
-        """Announced size of the body, if any; an unreadable one counts as too large."""
+        """Content-Length, if any; an invalid one counts as too large."""
         announced = self.content_length
         if announced is None:
             return None
@@ -79,10 +79,10 @@ Refuse: TypeAlias = Callable[[RequestHead, CallError, int], ASGIApp]
 
 
 class RequestFilter:
-    """Refuses requests that are too large or can come from another site's web page; passes the others to `app`.
+    """Passes requests to `app`, except those that are too large or could come from another site's web page.
 
-    A page of another site can send requests to a bridge on this machine; its Origin reveals it, or with DNS rebinding
-    its Host.
+    Another site's page can send requests to a bridge on this machine. Their Origin gives them away or, with DNS
+    rebinding, their Host.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class RequestFilter:
         options_of: str,
         same_origin: bool = False,
     ) -> None:
-        """`same_origin`: the app also serves the page, so that an Origin equal to the request's Host is accepted."""
+        """`same_origin`: the app also serves a page, so an Origin that matches the request's Host is accepted."""
         self._app = app
         self._refuse = refuse
         self._options_of = options_of
-        """Name of the class with the options, for errors."""
+        """Name of the class that has the options, for error messages."""
         self._hosts = hosts
         self._origins = origins
         self._same_origin = same_origin
@@ -168,7 +168,7 @@ def with_headers(send: Send, headers: Sequence[tuple[bytes, bytes]]) -> Send:
 
 
 async def _allow(head: RequestHead, send: Send) -> None:
-    """Answers a preflight of a listed origin: allows everything requested, because the token decides."""
+    """Answers the preflight of a listed origin. Allows everything that it asks for, because the token decides."""
     requested = dict(head.scope["headers"]).get(b"access-control-request-headers", b"authorization, content-type")
     headers = [
         *_cors_headers(head.origin or b""),

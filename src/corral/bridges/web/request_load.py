@@ -18,26 +18,26 @@ from corral.errors import CallBudgetExceeded, MalformedMessage, MessageTooLarge
 MAX_CALLS = 64
 """Maximum number of calls in one request."""
 _BODY_BYTES = 8_000_000
-"""Maximum bytes of concurrent bodies, as received; as Python objects they can take 25 times as much."""
+"""Maximum bytes of concurrent bodies, as received. As Python objects they can be 25 times as large."""
 _LEAST_BODY_BYTES = 1_000_000
-"""Maximum input of a batch of the runtimes, unless one call has more."""
+"""Maximum input bytes of a batch from a runtime, unless a single call has more."""
 _BESIDE_INPUT_BYTES = 100_000
 _LONG_BYTES = 10_000
 
 
 def most_body_bytes(grant: Grant) -> int:
-    """Returns the maximum bytes of a body with calls."""
+    """Returns the maximum size in bytes of a body that contains calls."""
     return max(_LEAST_BODY_BYTES, grant.limits.tool_input_bytes) + _BESIDE_INPUT_BYTES
 
 
 class RequestLoad:
-    """Calls and bytes of one execution's requests. For a pipe, `GuestSession` has the same bounds."""
+    """Counts the calls and bytes of one execution's requests. For a pipe, `GuestSession` sets the same bounds."""
 
     def __init__(self, grant: Grant) -> None:
         self._most_calls = grant.limits.calls + MAX_CALLS
         self._calls = 0
         self.room = Capacity(_BODY_BYTES)
-        """Size of its bodies, in bytes."""
+        """Bounds the bytes of the bodies in memory."""
 
     def count(self, calls: int) -> int:
         """Counts calls on arrival; returns the number of the first.
@@ -52,7 +52,7 @@ class RequestLoad:
 
 
 class Body:
-    """Context of a body, with reserved memory. Entering it raises the errors of `read_body`.
+    """Context manager that reserves memory for a body and reads it. Entering it raises the errors of `read_body`.
 
     `expands`: the body is compressed, so memory for `most_bytes` is reserved.
     """
@@ -89,7 +89,7 @@ _load: WeakKeyDictionary[Grant, RequestLoad] = WeakKeyDictionary()
 
 
 def load_of(grant: Grant) -> RequestLoad:
-    """Returns the load of an execution, from its first request to its end."""
+    """Returns the load of an execution; it lives from the first request to the end of the execution."""
     load = _load.get(grant)
     if load is None:
         load = _load[grant] = RequestLoad(grant)

@@ -1,8 +1,8 @@
 """Ends a request when its execution ends, its body is late, or its client disconnects.
 
-A server gives each request its own task, in which anyio's first task group costs more than all guards together. So on
-asyncio this cancels the task itself, and watches the client only if the calls take more than a moment. A timer per
-request would also cost as much as the guards, so requests that wait for the same time share one.
+Servers run each request in its own task, in which anyio's first task group costs more than all guards together. On
+asyncio, therefore, the task itself is cancelled, and the client is watched only if the calls take more than a moment. A
+timer per request would cost as much as the guards, so requests with the same delay share one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from corral.types import CallError
 
 BODY_SECONDS = 30.0
 _UNWATCHED_SECONDS = 0.05
-"""Seconds within which most calls have a reply, so that their client need not be watched."""
+"""Seconds after which the client is watched. Most calls have a reply by then."""
 _HEARTBEAT_SECONDS = 15.0
 """Seconds of silence after which `heartbeat` is called, so that proxies do not close the connection."""
 
@@ -39,8 +39,8 @@ def late() -> CallError:
 
 
 def watch_request(grant: Grant, receive: Receive, heartbeat: Callable[[], Any]) -> RequestWatch:
-    """Returns a context that ends early, without an exception, if the grant ends, the body is late or the client
-    disconnects."""
+    """Returns a context manager that ends its block early, without an exception, if the grant ends, the body is late or
+    the client disconnects."""
     try:
         return _OnAsyncio(asyncio.get_running_loop(), grant, receive, heartbeat)
     except RuntimeError:
@@ -70,11 +70,11 @@ class RequestWatch:
 
     @property
     def reason(self) -> CallError:
-        """The error of a request whose block ended early."""
+        """Error to send if the block ended early."""
         return ended() if self._body_came or self._grant.ended else late()
 
     def _cut(self) -> None:
-        """Ends the block; called in its event loop."""
+        """Ends the block. Must be called in the block's event loop."""
         raise NotImplementedError
 
     async def _watch(self) -> None:
@@ -90,17 +90,17 @@ class RequestWatch:
 
 
 class _Waiting:
-    """Requests of one event loop that wait for the same time, in order of its end."""
+    """Shared timer for requests of one event loop that all wait equally long."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, act: Callable[[_OnAsyncio], object]) -> None:
         self._loop = loop
         self._act = act
         self._ends: dict[_OnAsyncio, float] = {}
         self._next = math.inf
-        """Time of the earliest timer. Its request can be gone by then."""
+        """Time of the next timer. The request it was set for may be gone by then."""
 
     def add(self, request: _OnAsyncio, seconds: float) -> None:
-        """Acts on the request after that many seconds, unless it is removed before."""
+        """Calls `act` with the request after `seconds`, unless it is removed first."""
         end = self._ends[request] = self._loop.time() + seconds
         if end < self._next:
             self._set(end)
@@ -126,11 +126,11 @@ class _Waiting:
 
 
 class _Loop(threading.local):
-    """Requests of the event loop that runs in this thread."""
+    """Timers of the event loop that runs in this thread."""
 
     loop: asyncio.AbstractEventLoop | None = None
     late: _Waiting
-    """Requests without their body."""
+    """Requests whose body has not arrived yet."""
     unwatched: _Waiting
 
     def of(self, loop: asyncio.AbstractEventLoop) -> _Loop:
@@ -167,7 +167,7 @@ class _OnAsyncio(RequestWatch):
         self._unwatched.add(self, _UNWATCHED_SECONDS)
 
     def begin(self) -> None:
-        """Begins to watch the client."""
+        """Starts watching the client."""
         self._watching = self._loop.create_task(self._watch())
 
     def _cut_from_anywhere(self) -> None:

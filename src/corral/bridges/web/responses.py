@@ -1,4 +1,4 @@
-"""Responses: whole, streamed, and to requests that fail as a whole, for which each protocol has its own form."""
+"""Responses: whole, streamed, and errors of whole requests, which each protocol formats in its own way."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATUS = {
 }
 
 NOT_JSON = CallError.of(BridgeError("the request's content-type must be application/json"))
-"""Error of a body that is not declared as JSON, with status 415. A web page's form cannot declare JSON."""
+"""Error for a body that is not declared as JSON, with status 415. A web page's form cannot declare JSON."""
 _NO_STORE = MappingProxyType({"cache-control": "no-store"})
 _EVENT_HEADERS = (
     (b"content-type", b"text/event-stream"),
@@ -48,7 +48,7 @@ _PAGE_DIRECTIVES = {
 
 
 class Response:
-    """App that sends a whole response, by default JSON that is not stored."""
+    """App that sends a complete response: JSON by default, and never cached."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Response:
 
 
 class ResponseStream:
-    """Streamed body of one response with status 200, whose head is sent with the first part."""
+    """Streamed body of one response with status 200. The head is sent with the first part."""
 
     def __init__(self, send: Send, *headers: tuple[bytes, bytes]) -> None:
         self.started = False
@@ -89,25 +89,26 @@ class ResponseStream:
 
 
 class EventStream(ResponseStream):
-    """Streamed body of whole server-sent events; writers wait for each other."""
+    """Streamed body of server-sent events. Writers take turns, so events stay whole."""
 
     heartbeat_event = b":\n\n"
-    """A comment; some clients need another event."""
+    """Heartbeat: an SSE comment by default. Some clients need an event instead."""
 
     def __init__(self, send: Send) -> None:
         super().__init__(send, *_EVENT_HEADERS)
         self._busy = False
         self._free: anyio.Event | None = None
-        """Set when the writer is done, if others wait. An anyio lock would cost a loop iteration per event."""
+        """Set when the current writer is done, if others wait. An anyio lock would cost an event loop iteration per
+        event."""
 
     async def heartbeat(self) -> None:
-        """Sends an empty comment or event, once it is known that the response has events."""
+        """Sends a heartbeat, if it is already known that the response is a stream."""
         if self.begins:
             await self.write(self.heartbeat_event)
 
     @property
     def begins(self) -> bool:
-        """True once it is known that the response has events."""
+        """True once it is known that the response is a stream."""
         return self.started
 
     @override
@@ -126,7 +127,7 @@ class EventStream(ResponseStream):
 
 
 def status_of(error: CallError) -> int:
-    """Returns the HTTP status of an error: that of its code, 403 for other denials, else 502."""
+    """Returns the HTTP status for an error: by its code, else 403 for denials and 502 for others."""
     return _STATUS.get(error.code, 403 if issubclass(error_class(error.code), AccessDenied) else 502)
 
 
@@ -141,7 +142,7 @@ def failed(content: bytes, error: CallError, status: int, media_type: str = "app
 
 
 def page_headers(**directives: str) -> dict[str, str]:
-    """Returns headers for a page that only loads from its own origin; `style_src="..."` sets a directive."""
+    """Returns headers that let a page load only from its own origin. `style_src="..."` sets that directive."""
     policy = _PAGE_DIRECTIVES | {name.replace("_", "-"): sources for name, sources in directives.items()}
     return {
         "content-security-policy": "; ".join(f"{name} {sources}" for name, sources in policy.items()),
