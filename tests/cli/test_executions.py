@@ -50,7 +50,7 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     shown = project.main("executions", "show", name, *ledger)
     assert 'call 1 is decided, resume it: pay({"euros": 7.0})\n\ncall 2 waits for approve or deny' in shown.stdout
     again = project.main("executions", "approve", name, "1", *ledger)
-    assert (again.returncode, again.stderr) == (2, "error: not decided, since they do not wait: 1\n")
+    assert (again.returncode, again.stderr) == (2, "error: not decided, because they do not wait for a decision: 1\n")
     wrong = project.main("executions", "retry", name, "2", *ledger)
     assert (wrong.returncode, wrong.stderr) == (
         2,

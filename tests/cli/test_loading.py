@@ -113,7 +113,7 @@ WITHOUT_TOOLS = {
     "app/": "there is no module 'app/' here or on Python's path; app/ is a folder: name one of its files",
     "notes.txt": "--tools 'notes.txt': neither the name of a module nor a path that ends in .py",
     "app": "app has no tools itself; name one of its modules: app.tools",
-    "exits": 'exits cannot be imported: it exits; do that below `if __name__ == "__main__":`',
+    "exits": 'exits cannot be imported: it exits the process; do that below `if __name__ == "__main__":`',
     "places:registri": "places has no 'registri'; did you mean registry?",
     "places:xyz": "places has no 'xyz'; it has: one, members, registry",
     "places:text": "places:text is not a tool, list of tools or ToolRegistry, but str",

@@ -27,18 +27,18 @@ WRONG = [
     ),
     ("serve --limit 3", "corral serve has no option --limit; did you mean --calls?", "corral serve"),
     ("run run.ts -x", "corral run has no option -x", "corral run"),
-    ("run run.ts more", "'more' is one argument too many", "corral run"),
+    ("run run.ts more", "'more' is an unexpected argument", "corral run"),
     (
         "run run.ts app/tools.py",
-        "'app/tools.py' is one argument too many; did you mean --tools app/tools.py?",
+        "'app/tools.py' is an unexpected argument; did you mean --tools app/tools.py?",
         "corral run",
     ),
     (
         "mcp servers.json",
-        "'servers.json' is one argument too many; did you mean --mcp-config servers.json?",
+        "'servers.json' is an unexpected argument; did you mean --mcp-config servers.json?",
         "corral mcp",
     ),
-    ("doctor here.json", "'here.json' is one argument too many", "corral doctor"),
+    ("doctor here.json", "'here.json' is an unexpected argument", "corral doctor"),
     ("run", "the following arguments are required: PROGRAM", "corral run"),
 ]
 

@@ -71,7 +71,7 @@ def test_a_fork_in_an_event_loop_is_told_so_too(host: Host) -> None:
                     try:
                         await corral.execute(PROGRAM)
                     except ConfigError as error:
-                        print("fork of" in str(error), flush=True)
+                        print("forked" in str(error), flush=True)
                     await corral.aclose()
                     os._exit(0)
                 os.waitpid(pid, 0)

@@ -95,8 +95,8 @@ def as_sink(source: Any) -> AuditSink:
 
 
 class AuditFilter(NamedTuple):
-    """Filter of events: exact fields, and times from `since` to before `until` (seconds since the epoch). A field that
-    is None matches every value: always set `organization_id` for readers who may see only one organization."""
+    """Filter of events: exact fields, and times from `since` to before `until` (seconds since the epoch). Unset fields
+    match every value, so always set `organization_id` for readers who may see only one organization."""
 
     kind: str | None = None
     outcome: str | None = None

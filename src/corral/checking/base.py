@@ -1,4 +1,4 @@
-"""The part of a check that all languages share: the program, its tools, and the language server."""
+"""Part of a check that all languages share: the program, its tools, and the language server."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from corral.types import Position, ToolName
 _MAX_QUESTIONS = 300
 """Maximum number of questions to a server about one program, besides its diagnostics.
 
-Values beyond it count as the program's own.
+Values that are not asked about count as the program's own.
 """
 _MAX_FLAWED = 50
 """Maximum number of calls whose inputs are reported."""
 
 
 class DeclarationsUnread(Exception):
-    """The server cannot read the tool declarations, so a clean report means nothing."""
+    """The server cannot read the tool declarations, so a report without errors means nothing."""
 
 
 class Check(ABC):
-    """Checks one program. Call `findings` at most once; before that, `text` is the first text for the server."""
+    """Checks one program. Call `findings` at most once. Before that, `text` is the first text for the server."""
 
     def __init__(self, root: Node, tools: ToolSet, *, is_cell: bool) -> None:
         self.unbound_hint = NOT_BOUND if is_cell else NOTHING_SHARED
@@ -48,7 +48,7 @@ class Check(ABC):
 
     @abstractmethod
     def is_settled(self, remarks: Sequence[Remark]) -> bool:
-        """True if, given these diagnostics for `text`, the program is correct and no question remains."""
+        """True if, given these diagnostics for `text`, the program is correct and needs no further questions."""
 
     @abstractmethod
     def locate(self, offset: int) -> Position:
@@ -77,7 +77,7 @@ class Check(ABC):
 
     @abstractmethod
     def is_caught(self, call: Node) -> bool:
-        """True if the program handles the failure of a call."""
+        """True if the program handles a failure of the call."""
 
     @abstractmethod
     def tool_called(self, call: Node) -> DeclaredTool | None:
@@ -97,7 +97,7 @@ class Check(ABC):
         }
 
     def with_flaws(self, findings: list[Finding]) -> list[Finding]:
-        """Adds the schema violations of inputs, which replace warnings about the same inputs."""
+        """Adds the schema violations of inputs. They replace warnings about the same inputs."""
         calls = dict(self.flawed)
         for call, tool in self._calls:
             if call.start_byte not in calls:
@@ -138,7 +138,7 @@ class Check(ABC):
         return self._inputs.accepts_text(tool.input_schema, written, tool.input, part)
 
     def finding_on(self, condition: Condition, finding: Finding) -> Finding:
-        """Returns the finding; it rejects the program if the condition is the only exit of a loop with effects."""
+        """Returns the finding. It rejects the program if the condition is the only exit of a loop with effects."""
         self._conditions += 1
         if self._conditions > _MAX_FLAWED or not is_only_exit(condition, self._has_effect):
             return finding
@@ -187,7 +187,7 @@ class Check(ABC):
         known: dict[int, list[Location]],
         ask: Callable[[Document, int, int], list[Location]],
     ) -> list[Location]:
-        """Returns the server's answer about a name; each name is asked only once."""
+        """Returns the server's answer about a name. Asks only once per name."""
         if node is None or self._document is None:
             return []
         locations = known.get(node.start_byte)

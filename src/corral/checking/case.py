@@ -32,13 +32,13 @@ class Case:
     env: bool = False
     """True if the program has a `process` with its environment."""
     must: bool = False
-    """True if it must not run unchecked. Then it waits longer for the check."""
+    """True if the program must not run unchecked. It then waits longer for the check."""
     modules: bool = False
     """True if the program may load packages."""
     network: bool = False
     """True if the program may send requests."""
     context: ExecutionContext | None = None
-    """The context of the program's caller."""
+    """Context of the program's caller."""
 
     @cached_property
     def owner(self) -> Owner | None:
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def caller(self) -> Caller:
-        """The owner, and the session if the host set `session_id`."""
+        """Owner, and the session if the host set `session_id`."""
         context = self.context
         return self.owner, None if context is None else context.session_id
 
@@ -66,7 +66,7 @@ class Case:
 
     @cached_property
     def typed(self) -> TypedProgram | TypedPython | None:
-        """The program's tree; None if it does not parse completely.
+        """Tree of the program; None if it does not parse completely.
 
         Raises:
             TooLongToParse: see `parsing_within`.
@@ -75,7 +75,7 @@ class Case:
 
     @cached_property
     def is_light(self) -> bool:
-        """True if the program is small enough to parse on an event loop. Reading this parses it."""
+        """True if the program is small enough to parse on an event loop. Reading this property parses it."""
         if len(self.source) > INLINE_CHARS or self._nodes > INLINE_NODES:
             return False
         with contextlib.suppress(TooLongToParse), parsing_within(INLINE_SECONDS):

@@ -1,4 +1,4 @@
-"""The checker of one `Corral`, with its language servers and declared tools, and the gate of each program."""
+"""Checker of one `Corral`, with its language servers and declared tools, and the gate of each program."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ T = TypeVar("T")
 logger = get_logger("corral.checking")
 
 _CHECK_SECONDS = 3.0
-"""Time for one program. A typical one takes a hundredth of that."""
+"""Maximum seconds for one program. A typical one takes a hundredth of that."""
 _FIRST_CHECK_SECONDS = 1.0
-"""Time on the first of two servers, for which all owners queue."""
+"""Maximum seconds on the first of two servers, for which all owners queue."""
 _WAIT_SECONDS = 10.0
 """Seconds that a program waits for a starting or busy server before it runs unchecked.
 
-Deno's server takes one to four seconds to start, the others tenths of a second.
+Deno's server takes one to four seconds to start, other servers tenths of a second.
 """
 _LONG_WAIT_SECONDS = 30.0
 """Seconds that a program waits if it must not run unchecked."""
 _SUSPECTED_SECONDS = 300.0
 """Seconds for which an owner's programs go to the second server after one of them crashed or blocked a server."""
 _HOLDS_UP_SECONDS = 0.03
-"""CPU seconds of a check above which an owner moves to the second server if others are waiting."""
+"""Processor seconds of a check above which the owner moves to the second server, if others are waiting."""
 _MAX_SUSPECTS = 10_000
 _SLOW_SECONDS = 60.0
-"""Seconds for which a program is known to be too slow to check."""
+"""Seconds for which a program is remembered as too slow to check."""
 _IDLE_SECONDS = 600.0
 """Seconds after which the idle second server is stopped."""
 _TOO_SLOW = Verdict(unchecked="it takes too long to check: simplify its types", is_own=True)
@@ -65,7 +65,7 @@ class _Servers(NamedTuple):
 
     first: LanguageServer
     second: LanguageServer
-    """For programs that are likely to be slow. The first such program starts it."""
+    """Server for programs that are likely to be slow. The first such program starts it."""
 
 
 class Checker:
@@ -75,12 +75,12 @@ class Checker:
         self._kinds = servers
         """Kinds of servers in order of preference."""
         self.packages = packages
-        """A `node_modules` with the types of the packages that programs may import."""
+        """Folder `node_modules` with the types of the packages that programs may import."""
         self._lock = threading.Lock()
         self._servers: dict[Language, _Servers | None] = {}
         self._sets = ToolSets()
         self._suspects: OrderedDict[Owner | None, float] = OrderedDict()
-        """Owners whose programs go to the second server, and until when (`time.monotonic`)."""
+        """Owners whose programs go to the second server, with the time until when (`time.monotonic`)."""
         self._doubted: OrderedDict[Caller, CaseKey] = OrderedDict()
         """Each caller's last program, if it was rejected only because of declared result types."""
         self._closed = False
@@ -100,7 +100,7 @@ class Checker:
         return None if servers is None else servers.first
 
     async def verdict(self, case: Case) -> Verdict:
-        """Checks a program. Waits for its turn at a server that may still be starting."""
+        """Checks a program. Waits for its turn at a server, which can still be starting."""
         servers = self._servers.get(case.language)
         if servers is None:
             return Verdict(unchecked=f"no language server for {case.language} is installed")
@@ -140,7 +140,7 @@ class Checker:
     def begin(self, case: Case) -> PendingCheck | Verdict | None:
         """Starts a check without waiting. Returns the verdict at once if it is cached.
 
-        Returns None if no server is free or the program takes longer; then call `verdict`.
+        Returns None if no server is free or the check takes longer; in that case, call `verdict`.
         """
         server, declared = self.server(case.language), self._sets.known(case.tools, case.language, case.references)
         if server is None or declared is None:
@@ -253,7 +253,7 @@ class Checker:
 
 
 class PendingCheck:
-    """A check in progress on an event loop. It holds the server exclusively until it is closed."""
+    """Check in progress on an event loop. It uses the server exclusively until it is closed."""
 
     def __init__(
         self, checker: Checker, case: Case, check: Check, server: LanguageServer, workspace: Workspace
@@ -345,7 +345,7 @@ def _failed(error: Exception, language: Language) -> Verdict:
 
 
 class Gate:
-    """The gate of one program. The program starts during the check, so the check usually costs no time."""
+    """Gate of one program. The program starts during the check, so the check usually costs no time."""
 
     def __init__(self, checker: Checker, case: Case) -> None:
         self._checker = checker
@@ -374,7 +374,7 @@ class Gate:
 
     @property
     def rejection(self) -> ProgramRejected | None:
-        """The error for a program that must not run; None if the program itself is not the reason."""
+        """Error for a program that must not run; None if the program itself is not the reason."""
         if self.verdict is None:
             return None
         if self._case.must and self.verdict.is_own:

@@ -1,4 +1,4 @@
-"""Conditions on members that results do not have, in both languages, and loops that only they would end."""
+"""Conditions on members that results do not have, in both languages, and loops that would end only by them."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _MAX_LISTED = 12
 
 
 class Condition(NamedTuple):
-    """A condition that is always true or always false."""
+    """Condition that is always true or always false."""
 
     node: Node
     holds: bool
 
 
 def condition_on(value: Node) -> Condition | None:
-    """Returns the whole condition that depends only on this missing value."""
+    """Returns the largest condition around a missing value that depends on nothing else."""
     node, holds, is_test = value, False, False
     while (above := node.parent) is not None:
         match above.type:

@@ -1,4 +1,4 @@
-"""The declared tools that a program is checked against, and messages about unknown names."""
+"""Declared tools that programs are checked against, and messages about unknown names."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ _ROOTS = frozenset({"functions", "api", "client", "default_api", "tool", "mcp", 
 _OF_EARLIER = "Programs share no state: define functions of earlier programs again here."
 _SEARCH = 'Use names as they are declared; await tools.search("words") finds them.'
 _FEW_TOOLS = 20
-"""Maximum number of tools for which an unknown name is answered with the whole list."""
+"""Maximum number of tools that the answer to an unknown name lists in full."""
 _MAX_CLOSE = 200
 _MAX_MEMBERS = 6
 """Maximum number of members in an example call."""
 _MAX_VERDICTS = 200
 _DECLARATIONS_SECONDS = 20.0
-"""Time to parse declarations; those of 2,000 tools take 0.1 to 0.2 s."""
+"""Maximum seconds to parse declarations. Those of 2,000 tools take 0.1 to 0.2 s."""
 _MAX_SETS = 64
 _MAX_SETS_CHARS = 4_000_000
-"""Maximum total size of the cached declarations, beyond the `_LEAST_SETS` newest sets."""
+"""Maximum total size of the cached declarations, not counting the `_LEAST_SETS` newest sets."""
 _LEAST_SETS = 8
 _MANY_TOOLS = 200
 _MANY_DEFINITIONS = 2_000
 _MUCH_WEIGHT = 100_000
 """Above any of these limits on tools, shared definitions or schema weight, only the tools that a program names are
-declared. A program that may call any tool needs all declarations: these are made in the background, and until then it
-runs unchecked."""
+declared. For a program that may call any tool, all declarations are made in the background; until then, it runs
+unchecked."""
 _MOST_DEFINITIONS = 20_000
-"""Maximum number of tools or shared definitions declared together: more would take minutes."""
+"""Maximum number of tools or shared definitions declared together. More would take minutes."""
 _OF_TOOLS = "tools."
 _IDENTIFIERS = finder("(identifier) @name")
 _NOT_YET = frozenset({"extra_items", "closed"})
@@ -70,14 +70,14 @@ _IMPORTS = frozenset({"import_statement", "import_from_statement"})
 
 
 class DeclaredTool(NamedTuple):
-    """The declaration of a tool."""
+    """Declaration of a tool."""
 
     name: ToolName
     signature: str
-    """Name and parameters. The result type is left out: it does not help with a wrong input."""
+    """Name and parameters. Without the result type, which does not help to correct an input."""
     is_stream: bool = False
     returns: str = ""
-    """The result type, in Python."""
+    """Result type, in Python."""
 
 
 class ToolSet:
@@ -87,11 +87,11 @@ class ToolSet:
         self.language: Language = language
         self.tools = tools
         self.among = registry.snapshot()
-        """All tools that the program may know. Messages about it must not name others."""
+        """All tools that the program may know about. Messages must not name others."""
         self.identity = _identity(tools)
         self._registry = registry.copy()
         self._verdicts: dict[CaseKey, tuple[Verdict, float]] = {}
-        """Verdicts on recent programs, and when they expire (`time.monotonic`)."""
+        """Verdicts on recent programs, with their expiry (`time.monotonic`)."""
         others = {other: tools[name] for other, name in registry.spellings().items() if name in tools}
         declared = {**affordable({**tools, **others}), **checked_discovery(registry, language)}
         declarations = declare_tools(declared, language, checked=True)
@@ -126,7 +126,7 @@ class ToolSet:
         return DeclaredTool(name, signature, is_stream, text_of(part(node, "return_type")))
 
     def call_of(self, name: ToolName) -> str:
-        """Returns an example call in TypeScript, with the required members of the input, or else its first member."""
+        """Returns an example call in TypeScript, with the required members of the input or else its first member."""
         tool = self.tools.get(name)
         schema = {} if tool is None or tool.input_schema is None else tool.input_schema
         known, required = schema.get("properties", {}), schema.get("required", [])
@@ -145,7 +145,7 @@ class ToolSet:
         return _in_one_line(self.declarations.excerpt(location.span))
 
     def is_open(self, location: Location) -> bool:
-        """True if an object in a result can have members that are not declared.
+        """True if an object in a result can have undeclared members.
 
         Nothing removes such members if the output schema is only documentation.
         """
@@ -169,7 +169,8 @@ class ToolSet:
 
     @cached_property
     def _open(self) -> frozenset[frozenset[str]] | None:
-        """Result objects whose schemas allow other members; None if that is unknown. Types allow none."""
+        """Result objects whose schemas allow undeclared members; None if that is unknown. Types themselves allow
+        none."""
         open_sets: set[frozenset[str]] = set()
         for tool in self.tools.values():
             schema = None if isinstance(tool.output, TypeOutput) else tool.output_schema
@@ -256,7 +257,7 @@ class ToolSet:
 
 
 class ToolSets:
-    """A cache of recent tool sets. Thread-safe."""
+    """Cache of recent tool sets. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -273,8 +274,8 @@ class ToolSets:
     ) -> ToolSet | None:
         """Returns the tool set for a program with these references, and declares it if necessary.
 
-        A large set is declared in the background, and None returned, unless `must` is true. None also stands for a set
-        that is too large to declare.
+        Unless `must` is true, a large set is declared in the background, and None is returned. None also stands for a
+        set that is too large to declare.
         """
         selected = self._selected(registry, references)
         known = self._find(selected, registry, language)
@@ -306,7 +307,7 @@ class ToolSets:
         return None
 
     def _selected(self, registry: ToolRegistry, references: References | None) -> Mapping[ToolName, Tool]:
-        """Returns all tools; from a large registry only those that the program refers to, if these are known."""
+        """Returns all tools or, from a large registry, only those that the program refers to, if these are known."""
         tools = registry.snapshot()
         measured = self._measured.get(id(tools))
         if measured is None or measured[0] is not tools:
@@ -383,7 +384,7 @@ def _named(tools: Mapping[ToolName, Tool], paths: Iterable[str]) -> Mapping[Tool
 
 
 def _identity(tools: Mapping[ToolName, Tool]) -> tuple[object, ...]:
-    """Cache key of tools; valid while they are alive."""
+    """Cache key of tools. It is valid while the tools are alive."""
     return tuple((name, id(tool)) for name, tool in tools.items())
 
 
@@ -439,7 +440,7 @@ def _literal_values(declaration: Node | None) -> tuple[str, ...]:
 
 
 def _in_order(needed: Mapping[str, list[str]], declared: Mapping[str, Node]) -> Iterator[str]:
-    """Yields definitions that are evaluated eagerly, dependencies first; cycles get `object` as a placeholder."""
+    """Yields definitions that are evaluated eagerly, dependencies first. Cycles get `object` as a placeholder."""
     try:
         order = list(TopologicalSorter({name: needed.keys() & words for name, words in needed.items()}).static_order())
     except CycleError:

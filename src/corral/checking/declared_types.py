@@ -1,4 +1,4 @@
-"""TypeScript types of the declarations, by location, and the types that they refer to."""
+"""TypeScript types of the declarations, by location, and the types to which they refer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFERENCES = finder("(type_identifier) @name")
 
 
 class DeclaredTypes:
-    """An index of the types and members of declarations."""
+    """Index of the types and members of declarations."""
 
     def __init__(self, root: Node) -> None:
         self._root = root
@@ -112,7 +112,7 @@ def is_dictionary(declared: Node) -> bool:
 
 
 class Reach:
-    """A part of the declarations: the added types, and every type that they refer to."""
+    """Part of the declarations: the types that were added, and every type to which they refer."""
 
     def __init__(self, types: DeclaredTypes) -> None:
         self._types = types
@@ -121,7 +121,7 @@ class Reach:
         self._is_everything = False
 
     def add(self, node: Node | None) -> None:
-        """Adds a type, or a member's type."""
+        """Adds a type, or the type of a member."""
         waiting = [] if node is None else [node]
         while waiting:
             node = waiting.pop()

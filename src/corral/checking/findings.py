@@ -11,7 +11,7 @@ from corral.rendering.preview import preview_text
 from corral.rendering.suggestions import NearNames
 
 Kind = Literal["argument", "member", "stream", "type", "unawaited", "unbound", "tool"]
-"""Only `member` findings are about results, and so depend on correct declarations of them."""
+"""Kind of a finding. Only `member` findings are about results, and so depend on correct declarations of them."""
 
 NOT_BOUND = "No program of this session has bound it: define it here."
 NOTHING_SHARED = "Programs share no state: define it here, or return it and paste it into the next program."
@@ -20,27 +20,27 @@ NOTHING_SHARED = "Programs share no state: define it here, or return it and past
 _MAX_MESSAGE_CHARS = 1000
 _MAX_DECLARED_CHARS = 800
 _MOST_KNOWN = 500
-"""Maximum number of names searched for a similar one."""
+"""Maximum number of names that are searched for a similar one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A problem in a program, at a byte offset of its text.
+    """Problem in a program, at a byte offset of its text.
 
-    With a `kind` it rejects the program; without one it is a warning.
+    A finding with a `kind` rejects the program; without one, it is a warning.
     """
 
     code: str
-    """The server's code, such as `TS2322` or `ty:invalid-argument-type`."""
+    """Code from the server, such as `TS2322` or `ty:invalid-argument-type`."""
     message: str
     offset: int
     kind: Kind | None = None
     hint: str | None = None
-    """A suggested fix, as a sentence."""
+    """Suggested fix, as a sentence."""
     declared: str | None = None
-    """The declaration that the program does not fit."""
+    """Declaration that the program does not match."""
     always: bool = False
-    """True if it is also shown for programs that succeed."""
+    """True if it is shown even if the program succeeds."""
 
     def rejected(
         self, kind: Kind, *, message: str | None = None, hint: str | None = None, declared: str | None = None

@@ -1,7 +1,7 @@
 """Checks literal inputs of calls against the tools' schemas.
 
-A part that is not a literal is a hole. A hole fits every schema. Literal parts are validated as in a call, unless that
-would run code of the tool's author, or need a worker.
+A part that is not a literal is a hole, which fits every schema. Literal parts are validated as in a call, unless that
+would run the tool author's code or need a worker.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from corral.tools.schema import InputSchema
 
 _MAX_DEPTH = 60
 _MAX_STEPS = 4_000
-"""Maximum number of schemas applied for one program, about 3 µs each. Beyond it, inputs count as valid."""
+"""Maximum number of schemas applied for one program. Each takes about 3 µs. Beyond it, inputs count as valid."""
 _NEAR_STEPS = 20
-"""Cost of a search for a similar name, in steps."""
+"""Cost of a search for a similar name, in applied schemas."""
 _MAX_FLAWS = 20
 _MAX_PROBLEMS = 100
 _MAX_LISTED = 20
@@ -44,47 +44,47 @@ _KINDS: Mapping[str, str] = {
 }
 _HARD_TO_SAY = frozenset({"patternProperties", "if", "dependentSchemas"})
 _VALIDATION_SECONDS = 0.01
-"""CPU seconds for validating the inputs of one program. Beyond it, inputs count as valid."""
+"""Processor seconds for validating the inputs of one program. Beyond it, inputs count as valid."""
 _ABOUT_NAMES = frozenset({"field required", UNEXPECTED})
 _SPELT = re.compile(r"[+-]?\d+(?:\.\d+)?|true|false", re.ASCII | re.IGNORECASE)
 _SPELLING = "1"
-"""Stands for an unknown string that may be numeric or boolean."""
+"""Placeholder for an unknown string, which can be numeric or boolean."""
 
 
 class Written(NamedTuple):
-    """The literal parts of an expression."""
+    """Literal parts of an expression."""
 
     node: Node
     kinds: frozenset[str] = frozenset()
     """JSON types that the value can have; empty if nothing is known."""
     value: object = ABSENT
-    """The value of a known scalar."""
+    """Value of a known scalar."""
     members: Mapping[str, tuple[Node, Node | None]] = {}
-    """Key node and value node by name. The value is None if it can be overwritten."""
+    """Key node and value node by name. The value node is None if the value can be overwritten."""
     elements: Sequence[Node] = ()
     complete: bool = True
-    """True if there are no other members or elements."""
+    """True if there are no further members or elements."""
     asserted: bool = False
-    """True if the program asserts its type, such as by `as any`. Then only missing members are reported."""
+    """True if the program asserts its type, as by `as any`. Then only missing members are reported."""
 
 
 Read = Callable[[Node], Written]
 
 
 class Flaw(NamedTuple):
-    """A problem in an input, at one of its nodes."""
+    """Problem in an input, at one of its nodes."""
 
     node: Node
     message: str
     hint: str | None = None
     expected: tuple[str, ...] = ()
-    """The values or types that are allowed there."""
+    """Values or types that are allowed there."""
     of_value: bool = False
-    """True if the type is right, but the schema does not allow this value."""
+    """True if the type is allowed, but the value is not."""
 
 
 class _Literal:
-    """The literal parts of an input, for a validator. Holes become null or a numeric string."""
+    """Literal parts of an input, for a validator. Holes become null or a numeric string."""
 
     def __init__(self, read: Read, written: Written, most: int) -> None:
         self._read = read
@@ -129,7 +129,7 @@ class _Literal:
 
 
 class Inputs:
-    """Checks the inputs in one program. When a limit is reached, the rest counts as valid."""
+    """Checks the inputs in one program. Once a limit is reached, the remaining inputs count as valid."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -139,7 +139,7 @@ class Inputs:
         self._seconds = _VALIDATION_SECONDS
 
     def flaws(self, schema: Mapping[str, Any], written: Written, called: InputSchema | None = None) -> list[Flaw]:
-        """Returns the flaws of an input, at any depth. `called` is the schema that validates it in a call."""
+        """Returns the problems of an input, at any depth. `called` is the schema that validates it in a call."""
         self._root = schema
         self._ignores_siblings = "draft-0" in str(schema.get("$schema", ""))
         matches = self._of(schema, written, "", 0)
@@ -163,7 +163,7 @@ class Inputs:
         return all(each.path != path for each in problems)
 
     def _problems(self, called: InputSchema, literal: _Literal) -> list[Problem] | None:
-        """Returns the problems that a call would report; None if that cannot be known here."""
+        """Returns the problems that a call would report; None if they cannot be known here."""
         if self._seconds < 0 or self._left < 0 or called.runs_code:
             return None
         before = time.thread_time()
@@ -180,7 +180,7 @@ class Inputs:
         return []
 
     def _is_accepted(self, flaw: Flaw, literal: _Literal, problems: Sequence[Problem]) -> bool:
-        """True if a call accepts a value of another type than the schema's, such as a string for a number."""
+        """True if a call accepts a value of a type other than the schema's, such as a string for a number."""
         path = (
             next((path for path, node in literal.nodes.items() if node == flaw.node), None) if flaw.expected else None
         )
@@ -190,7 +190,7 @@ class Inputs:
         return not is_wrong and self._leads_plainly(path, literal.partial)
 
     def _violations(self, literal: _Literal, problems: Iterable[Problem], flaws: Sequence[Flaw]) -> Iterator[Flaw]:
-        """Yields the problems of literal parts, without those already reported."""
+        """Yields the problems of literal parts, except those that are already reported."""
         reported = {each.node.id for each in flaws}
         for problem in islice(problems, _MAX_PROBLEMS):
             path = problem.path
@@ -259,7 +259,7 @@ class Inputs:
         return flaws
 
     def _of_alternatives(self, schemas: Sequence[object], value: Written, path: str, depth: int) -> list[Flaw]:
-        """Returns the flaws of the closest alternative; if no type fits, the expectations of all alternatives."""
+        """Returns the problems of the closest alternative; if no type fits, the expectations of all alternatives."""
         options = [self._of(each, value, path, depth + 1) for each in schemas]
         if not options or not all(options):
             return []
@@ -355,7 +355,7 @@ class Inputs:
 
 
 def _misfit(schema: Mapping[str, Any], value: Written) -> list[str] | None:
-    """Returns the types or values that a schema expects, if the value certainly has none of them."""
+    """Returns the types or values that a schema expects, if the value is certainly none of them."""
     declared = schema.get("type")
     types = [declared] if isinstance(declared, str) else listing(declared)
     if types and all(each in _KINDS for each in types):

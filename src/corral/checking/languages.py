@@ -26,17 +26,17 @@ _PYTHON_FAILURES = "".join(
 
 
 class CheckedLanguage(NamedTuple):
-    """Facts about a language."""
+    """Facts about a language that checks need."""
 
     parse: Callable[[bytes], Tree]
     names: Mapping[str, str]
     """Hints for names from other languages and environments."""
     surroundings: str
-    """Declarations besides those of the tools."""
+    """Declarations in addition to those of the tools."""
     workaround: str
     """Advice for a result whose declaration is wrong."""
     takes_one_object: bool
-    """True if a call takes one object; then a missing input is answered with an example call."""
+    """True if a call takes one object. A missing input is then answered with an example call."""
 
 
 CHECKED: Mapping[Language, CheckedLanguage] = {

@@ -1,4 +1,4 @@
-"""Parses types as compilers print them, and tells when two of them have no value in common."""
+"""Parses types as compilers print them, and finds out when two of them have no value in common."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 _MAX_PARTS = 200
-"""Maximum number of parts; the last one holds the rest."""
+"""Maximum number of parts. The last one holds the remainder."""
 
 
 class PrintedKind(NamedTuple):
-    """A kind of values, such as `string`. `literal` is the value of a literal type, or an array's element type."""
+    """Kind of values, such as `string`. `literal` is the value of a literal type, or an array's element type."""
 
     name: str
     literal: str | None = None

@@ -1,4 +1,4 @@
-"""The text that a language server reads, mapped to positions in the program."""
+"""Text that a language server reads, with its positions mapped to the program."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from corral.checking.servers.workspace import Span
 from corral.texts import PositionMap, TextIndex
 
 LINE_END = rb"\r\n|\r|\n"
-"""Line ends of the Language Server Protocol."""
+"""Line ends in the Language Server Protocol."""
 
 
 class CheckedText:
-    """A program's text with edits for the server. Offsets are UTF-8 bytes of the program's text."""
+    """Text of a program with edits for the server. Offsets are in UTF-8 bytes of the original text."""
 
     def __init__(self, text: bytes, positions: PositionMap) -> None:
         self.text = text.decode()
@@ -24,7 +24,7 @@ class CheckedText:
         return first, max(self._positions.source_offset(end), first)
 
     def place(self, offset: int) -> tuple[int, int] | None:
-        """Maps a byte of the program to the server's line and character, from 0; None if the server does not see it."""
+        """Maps a byte of the program to the server's line and character, from 0; None if the server's text lacks it."""
         output_offset = self._positions.output_offset(offset)
         if output_offset is None:
             return None
@@ -33,7 +33,7 @@ class CheckedText:
 
 
 class Declarations:
-    """Text of the declarations, with excerpts by a server's spans."""
+    """Text of the declarations. Returns excerpts for a server's spans."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -19,14 +19,14 @@ _ONCE = frozenset({"unawaited", "unbound"})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a check. A program with a `rejection` must not run."""
+    """Outcome of a check. A program with a `rejection` must not run."""
 
     diagnostics: tuple[Diagnostic, ...] = ()
     rejection: ProgramRejected | None = None
     unchecked: str | None = None
-    """The reason that the program could not be checked, as a clause. Then all else is empty."""
+    """Reason why the program could not be checked, as a clause. All other fields are then empty."""
     is_own: bool = False
-    """True if the program itself is the reason that it is unchecked."""
+    """True if the program itself is the reason why it is unchecked."""
     is_of_results: bool = False
     """True if it is rejected only because of declared result types, which can be wrong."""
 
@@ -88,7 +88,7 @@ def _rejection(problems: list[tuple[Position, Finding]], workaround: str) -> Pro
 
 @dataclass(frozen=True, kw_only=True)
 class CheckResult:
-    """The outcome of a check without running the program.
+    """Outcome of a check without running the program.
 
     If `checked` is false, no language server has seen the program and only syntax errors are reported.
     """
@@ -96,7 +96,7 @@ class CheckResult:
     language: Language
     checked: bool
     unchecked: str | None = None
-    """The reason that no language server has checked it, as a clause."""
+    """Reason why no language server has checked it, as a clause."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
     @property

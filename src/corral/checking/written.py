@@ -15,7 +15,7 @@ from corral.tools.json_schema.problems import ABSENT
 _MAX_PARTS = 2_000
 _NUMBER = frozenset({"number"})
 _PYTHON_NUMBER = frozenset({"number", "boolean"})
-"""Tools written in Python accept one for the other."""
+"""Types of which tools written in Python accept one for the other."""
 _TEXT = frozenset({"string"})
 _ARRAY = frozenset({"array"})
 _OBJECT = frozenset({"object"})

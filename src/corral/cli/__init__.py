@@ -22,7 +22,7 @@ def main() -> int:
     others = threading.enumerate()
     _open_closed_streams()
     try:
-        # This import takes most of the start-up time; Ctrl-C during it is not a failure either.
+        # This import takes most of the start-up time. Ctrl-C during it is not a failure.
         dispatch = import_uncollected("corral.cli.dispatch")
         exit_code: int = dispatch.run(sys.argv[1:])
     except KeyboardInterrupt:
@@ -32,16 +32,17 @@ def main() -> int:
 
 
 def _open_closed_streams() -> None:
-    """Opens closed standard streams, as by `>&-`, to the null device: other files would get their descriptors."""
+    """Opens closed standard streams, as after `>&-`, to the null device. Otherwise other files would get their
+    descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _leave_threads_behind(exit_code: int, others: Container[threading.Thread]) -> None:
-    """Exits at once if tools still run in threads: their run is over, and Python would wait for them.
+    """Exits at once if tools still run in threads. Their run is over, and Python would wait for them.
 
-    The threads in `others`, of a process that calls `main`, do not count.
+    Threads in `others`, which belong to the process that calls `main`, do not count.
     """
     for thread in threading.enumerate():
         if thread not in others and not thread.daemon:

@@ -27,7 +27,7 @@ from corral.plugins import load_by_name
 
 _WRONG_USAGE = 2
 _ACCEPTED = re.compile(r"\w+\(accept_unenforced=\{(.*?)\}\)")
-"""The remedy in a `LimitNotEnforceable`, which is Python code."""
+"""Remedy in the message of a `LimitNotEnforceable`, which is Python code."""
 _EXAMPLES = """\
 examples:
   corral run program.ts --tools app.tools              the tools of a module
@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
         # The reader is gone; Python must not flush its buffers again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         return 128 + signal.SIGPIPE
-    except OSError as error:  # such as output to a full disk
+    except OSError as error:  # for example, output to a full disk
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"error: {place}{error.strerror or error}", file=sys.stderr)
         return 1

@@ -17,12 +17,12 @@ from corral.errors import ConfigError
 _READY = "/readyz"
 _PROBES = ("/healthz", _READY)
 _SHUTDOWN_SECONDS = 1
-"""Seconds that requests may take to end during shutdown."""
+"""Seconds for requests to end during shutdown."""
 
 
 @contextmanager
 def listening(host: str, port: int, option: str = "--port") -> Generator[socket.socket]:
-    """Opens a listening socket. Its protocol is explicit, because asyncio would not set TCP_NODELAY otherwise.
+    """Opens a listening socket. Sets its protocol explicitly, without which asyncio would not set TCP_NODELAY.
 
     Raises:
         ConfigError: the address cannot be used.
@@ -47,7 +47,7 @@ def listening(host: str, port: int, option: str = "--port") -> Generator[socket.
 
 
 def url_of(host: str, port: int, allowed_hosts: list[str]) -> str:
-    """Returns the URL to connect to. A wildcard address is replaced, since clients cannot connect to it."""
+    """Returns the URL to connect to. A wildcard address is replaced, because clients cannot connect to it."""
     if host in ("0.0.0.0", "::", ""):  # noqa: S104
         host = next((name for name in allowed_hosts if name != "*"), "::1" if host == "::" else "127.0.0.1")
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -92,7 +92,7 @@ class Drainable:
                     self._idle.set()
 
     async def drain(self, seconds: float) -> None:
-        """Refuses new work, and waits for running work, at most `seconds`."""
+        """Refuses new work, and waits up to `seconds` for running work."""
         self._draining = True
         with anyio.move_on_after(seconds):
             while self._working:

@@ -1,4 +1,4 @@
-"""Options of several commands: tools, callers and addresses; and the handling of Ctrl-C."""
+"""Options that several commands share (tools, callers, addresses), and the handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _audit_place(text: str) -> str:
 
 
 def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  # pyright: ignore[reportPrivateUsage]
-    """Adds a server's address and the hosts and origins that it accepts."""
+    """Adds options for a server's address, and the hosts and origins that it accepts."""
     group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     group.add_argument(
         "--port", type=int, default=default_port, metavar="N", help=f"0 chooses a free port; default: {default_port}"
@@ -74,7 +74,7 @@ def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  
 
 
 def add_drain(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]
-    """Adds the option for SIGTERM's waiting time."""
+    """Adds the option for the waiting time after SIGTERM."""
     parser.add_argument(
         "--drain-seconds",
         type=_not_negative,
@@ -100,7 +100,7 @@ def caller(arguments: argparse.Namespace) -> ExecutionContext:
 
 
 def passed_options(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Returns the options that were passed, of those named."""
+    """Returns those of the named options that were passed."""
     return {name: value for name in names if (value := getattr(arguments, name)) is not None}
 
 
@@ -108,9 +108,9 @@ def passed_options(arguments: argparse.Namespace, *names: str) -> dict[str, Any]
 def interruptible(
     stop: Callable[[], object], drain: Callable[[], Coroutine[Any, Any, object]] | None = None
 ) -> Generator[None]:
-    """Makes Ctrl-C and SIGTERM call `stop` in the event loop, during the block. A second signal ends the process.
+    """During the block, makes Ctrl-C and SIGTERM call `stop` in the event loop. A second signal ends the process.
 
-    On SIGTERM, `drain` is awaited first, if passed.
+    On SIGTERM, awaits `drain` first, if passed.
 
     The handlers are Python's, not the event loop's, so that the second signal works while a tool blocks the loop. The
     loop also has handlers, without effect, which wake it up for a signal that the kernel delivered to another thread.

@@ -1,4 +1,5 @@
-"""Argument parser that also reads options from variables, and whose errors are one line with a suggestion."""
+"""Argument parser that also reads options from environment variables, and whose errors are one line with a
+suggestion."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _ELSEWHERE = {
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _OF_KUBERNETES = re.compile(r"(?:tcp|udp|sctp)://\S+")
-"""Value of CORRAL_PORT in Kubernetes pods whose namespace has a service called corral."""
+"""Value that Kubernetes gives CORRAL_PORT in pods whose namespace has a service called corral."""
 _VARIABLES = """
 An option that is not passed is read from a variable, such as --drain-seconds from CORRAL_DRAIN_SECONDS. For options
 that can be repeated, it has several values, split as by a shell; for flags, it is 1 or 0.
@@ -47,7 +48,7 @@ class CommandLine(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
         self._read = set[str]()
-        """Options read from variables."""
+        """Options that can be set by environment variables."""
 
     @cached_property
     def commands(self) -> Commands:
@@ -71,7 +72,7 @@ class CommandLine(argparse.ArgumentParser):
             arguments = [*self._of_variables(arguments), *arguments]
         known, unknown = super().parse_known_args(arguments, namespace)
         if unknown:
-            self.error(f"{unknown[0]!r} is one argument too many{self._as_option(unknown[0])}")
+            self.error(f"{unknown[0]!r} is an unexpected argument{self._as_option(unknown[0])}")
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
@@ -82,11 +83,11 @@ class CommandLine(argparse.ArgumentParser):
         self.exit(_WRONG_USAGE, f"error: {message}\nhelp: {self.prog} --help lists the options\n")
 
     def format_help(self) -> str:
-        """Adds the help on variables."""
+        """Adds help on environment variables."""
         return super().format_help() + ("" if self._has_commands else _VARIABLES)
 
     def _of_variables(self, arguments: list[str]) -> Iterator[str]:
-        """Yields the options set by variables, unless an option for the same setting is passed."""
+        """Yields the options set by environment variables, unless an option for the same setting is passed."""
         words = arguments[: arguments.index("--")] if "--" in arguments else arguments
         options = {each.partition("=")[0] if each.startswith("--") else each[:2] for each in words}
         actions = self._option_string_actions
@@ -153,7 +154,7 @@ def _is_option(argument: str) -> bool:
 
 
 def _meant(option: str, options: Collection[str]) -> str | None:
-    """Returns the probable meaning of an unknown option, as text."""
+    """Suggests the probable meaning of an unknown option, as text."""
     word = option.lstrip("-").replace("_", "-")
     if word in _ELSEWHERE:
         options_here = [f"--{each}" for each in _ELSEWHERE[word].split(", ")]
@@ -174,7 +175,8 @@ def add_command(
     description: str,
     epilog: str | None = None,
 ) -> argparse.ArgumentParser:
-    """Adds a command and returns its parser. `run` returns its exit code; `takes` is its argument in the usage."""
+    """Adds a command and returns its parser. `run` returns the exit code; `takes` is the command's argument in the
+    usage."""
     usage = f"corral {name} {takes} [OPTIONS]" if takes else f"corral {name} [OPTIONS]"
     parser = commands.add_parser(name, usage=usage, help=help, description=description, epilog=epilog)
     parser.set_defaults(command=run)

@@ -1,4 +1,4 @@
-"""Live progress of a command: a line per tool call, else an animated line."""
+"""Live progress of a command: a line per tool call, or an animated line between calls."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from corral.results import CallRecord
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
 _LINE_SECONDS = 10.0
-"""Seconds between two lines without a terminal."""
+"""Seconds between two lines, if there is no terminal."""
 _A_WHILE_SECONDS = 0.3
-"""Seconds of work before it is announced."""
+"""Seconds of work after which it is announced."""
 _CALL_CHARS = 1_000
-"""Maximum characters of a call: more than any terminal shows in one line."""
+"""Maximum characters of a call, more than any terminal shows on one line."""
 
 
 class Progress:
@@ -37,12 +37,13 @@ class Progress:
     def __init__(self, screen: Screen, doing: str = "") -> None:
         self._screen = screen
         self._running: dict[int, str] = {}
-        """The shown state of calls, by the identity of their records: sequence numbers come from the guest."""
+        """State of calls on the screen, by the identity of their records, because sequence numbers come from the
+        guest."""
         self._reported: dict[int, str] = {}
         """Latest progress of these calls."""
         self._frame = _FRAMES[0]
         self._doing = doing
-        """Text to show after a while without a running call; empty: none."""
+        """Text to show after a while without a running call; empty to show none."""
         self._since = time.monotonic()
 
     def see(self, event: Event) -> None:
@@ -135,7 +136,7 @@ def finished_line(call: CallRecord, screen: Screen) -> str:
     columns = screen.size.columns - 3
     called = _called(call)
     if call.error is None:
-        waits = call.state == "waiting"  # its execution is paused
+        waits = call.state == "waiting"  # the execution is paused
         mark, ending = ("…", "waits for a decision") if waits else ("✓", _duration(call.duration_ms or 0))
         called = fitted(called, columns - len(ending) - 1)
         return f"{screen.paint(mark, 'green')} {called} {screen.paint(ending, 'dim')}"

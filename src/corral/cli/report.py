@@ -25,10 +25,10 @@ def exit_code(result: ExecutionResult) -> int:
 
 
 def excerpt(source: str, line: int, column: int, *, columns: int) -> list[str]:
-    """Returns the numbered lines around a place, with a caret below the column.
+    """Returns the numbered lines around a position, with a caret below the column.
 
     `line` and `column` count from 1, `column` in UTF-16 units. Empty if the source has no such line. Long lines are cut
-    to `columns` around the place.
+    to `columns` around the position.
     """
     lines = _LINE_END.split(source)
     if not 1 <= line <= len(lines):
@@ -49,7 +49,7 @@ def excerpt(source: str, line: int, column: int, *, columns: int) -> list[str]:
 
 
 def _index(line: str, column: int) -> int:
-    """Returns the index in `line` of a column in UTF-16 units."""
+    """Converts a column in UTF-16 units to an index in `line`."""
     return len(line.encode("utf-16-le")[: 2 * (column - 1)].decode("utf-16-le", "ignore"))
 
 
@@ -70,7 +70,7 @@ NO_TOOLS = "there are no tools; pass --tools PLACE or --mcp-config FILE, as in -
 
 _CALLS_LISTED = 20
 _OF_A_CHECK = re.compile(r"TS\d|ty:")
-"""Prefixes of the codes of language servers."""
+"""Prefixes of language servers' codes."""
 _DECLARED = "\n  declared: "
 """Separates a check's message from the declaration that the program does not match."""
 _HELP = {
@@ -90,12 +90,12 @@ _HELP = {
 def error_lines(
     result: ExecutionResult, source: str, file: str, screen: Screen, *, tools_given: bool = True
 ) -> Iterator[str]:
-    """Yields the reason of a failure, its place in the source, and the remedy; nothing after success."""
+    """Yields the reason of a failure, its position in the source, and the remedy; nothing after success."""
     error = result.error
     if error is None:
         return
     errors = [remark for remark in result.diagnostics if remark.severity == "error"]
-    if errors:  # the message has them all, but no source
+    if errors:  # the message has all of them, but not the source
         summary, _, _ = _message(error).partition("\n")
         yield f"{_label('error', error.code, screen)}: {summary}"
         for remark in errors:
@@ -132,7 +132,7 @@ def names_tools(source: str) -> bool:
 
 
 def remark_lines(remark: Diagnostic, source: str, file: str, screen: Screen) -> Iterator[str]:
-    """Yields a finding of a check, its place in the source, and the declaration that the program does not match."""
+    """Yields a finding of a check, its position in the source, and the declaration that the program does not match."""
     message, _, declared = printable(remark.message).partition(_DECLARED)
     yield f"{_label(remark.severity, remark.code, screen)}: {message}"
     yield from _place(remark.line, remark.column, source, file, screen)
@@ -157,7 +157,7 @@ def note_lines(result: ExecutionResult, file: str, screen: Screen) -> Iterator[s
 
 
 def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
-    """Yields the calls that were made, and may have taken effect, before a failure."""
+    """Yields the calls that were made before a failure, and can have taken effect."""
     calls = result.tool_calls
     if calls:
         yield f"{counted(len(calls), 'tool call')} {'were' if len(calls) > 1 else 'was'} made:"
@@ -166,14 +166,14 @@ def call_lines(result: ExecutionResult, screen: Screen) -> Iterator[str]:
 
 
 def _message(error: ExecutionError) -> str:
-    """Returns name and message; corral's own errors only have a message, as the code is their name."""
+    """Returns name and message, or only the message of corral's own errors, whose code is their name."""
     if error.name == error_class(error.code).__name__:
         return printable(error.message)
     return printable(f"{error.name}: {error.message}")
 
 
 def _in_file(frame: str, file: str) -> str:
-    """Puts the file's name into a stack frame, where every program is `program.ts`."""
+    """Replaces `program.ts`, every program's name in stack frames, by the file's name."""
     return re.sub(r"\bprogram\.ts(?=:\d+:\d+)", lambda _: file, frame)
 
 

@@ -30,7 +30,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "e2b": ("E2B_API_KEY",),
     "vercel": ("VERCEL_OIDC_TOKEN", "VERCEL_TOKEN"),
 }
-"""Variables of which a cloud's SDK needs one, unless it finds its own configuration file."""
+"""Environment variables of which a cloud's SDK needs one, unless it finds its own configuration file."""
 
 
 class Surroundings(TypedDict):
@@ -55,7 +55,7 @@ class GivenProgram(NamedTuple):
     source: str
     language: Language
     file: str
-    """Name to show with places in the program."""
+    """Name to show with positions in the program."""
     env: dict[str, str] | None
 
 
@@ -70,7 +70,7 @@ def given_program(arguments: argparse.Namespace) -> GivenProgram:
     """Reads the program that the options name.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: the program cannot be read.
     """
     program: str = arguments.program
     return GivenProgram(
@@ -172,8 +172,8 @@ def surroundings(arguments: argparse.Namespace) -> Surroundings:
     """Returns the network, packages and skills of programs.
 
     Raises:
-        ConfigError: an origin is wrong, or packages are not installed.
-        MissingExtra: `corral[egress]`, which sends requests, is not installed.
+        ConfigError: an origin is invalid, or packages are not installed. MissingExtra: the network needs
+        `corral[egress]`, which is not installed.
     """
     origins = arguments.network
     return {
@@ -184,7 +184,7 @@ def surroundings(arguments: argparse.Namespace) -> Surroundings:
 
 
 def running(arguments: argparse.Namespace, language: Language, *, pool_size: int | None = None) -> Running:
-    """Returns the settings for programs in this language; `pool_size` sandboxes are kept ready for them.
+    """Returns the settings for programs in this language, for which `pool_size` sandboxes are kept ready.
 
     Raises:
         ConfigError: options conflict.
@@ -199,12 +199,12 @@ def running(arguments: argparse.Namespace, language: Language, *, pool_size: int
 
 
 def limits_of(arguments: argparse.Namespace) -> Limits:
-    """Returns the limits in the options."""
+    """Returns the limits that the options set."""
     return Limits(**passed_options(arguments, *(name for name in Limits.model_fields if name in arguments)))
 
 
 def env_of(arguments: argparse.Namespace) -> dict[str, str] | None:
-    """Returns the environment in the options."""
+    """Returns the environment variables that the options set."""
     return None if arguments.env is None else dict(arguments.env)
 
 

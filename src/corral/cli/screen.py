@@ -1,4 +1,5 @@
-"""Output of a command, with live lines below the printed text; width, truncation and control characters of text."""
+"""Output of a command, with live lines below the printed text. Also width, truncation and control characters of
+text."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Screen:
 
     @property
     def size(self) -> os.terminal_size:
-        """Columns and rows of the terminal at standard error."""
+        """Columns and rows of the terminal on standard error."""
         if self._err.isatty():
             size = os.get_terminal_size(self._err.fileno())
             return os.terminal_size((size.columns or 80, size.lines or 24))
@@ -70,7 +71,7 @@ class Screen:
 
     @contextmanager
     def holding(self) -> Generator[Callable[[str], None]]:
-        """Yields a function that prints to standard error; all other output waits until the end of the block."""
+        """Yields a function that prints to standard error. All other output waits until the end of the block."""
         with self._lock:
             self._held = []
         try:
@@ -127,7 +128,7 @@ def screen() -> Generator[Screen]:
 
 
 class _Lines(io.TextIOBase):
-    """Text stream that passes on whole lines."""
+    """Text stream that passes on whole lines only."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print_line = print_line
@@ -161,7 +162,7 @@ class _Lines(io.TextIOBase):
 
 
 def counted(number: int, what: str) -> str:
-    """Formats a number of things; `what` is the singular."""
+    """Formats a count of things, such as "2 calls". `what` is the singular."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
@@ -176,7 +177,7 @@ def width(text: str) -> int:
 
 
 def fitted(text: str, columns: int) -> str:
-    """Returns `text`, cut to fit with an ellipsis."""
+    """Returns `text`, cut with an ellipsis if it does not fit."""
     used = 0
     room_ends = 0
     for index, character in enumerate(text):

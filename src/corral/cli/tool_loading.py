@@ -25,15 +25,16 @@ Tools: TypeAlias = list[Tool | ToolSource | Callable[..., Any]]
 _USUAL_NAMES = ("tools", "registry")
 _MODULES_NAMED = 10
 _NOT_THE_HOSTS = (str(Path(corral.__file__).parent), str(Path(importlib.__file__).parent), "<frozen importlib")
-"""Files whose traceback frames are not the host's own code."""
+"""Files whose frames in a traceback are not the host's own code."""
 
 
 def load_tools(places: Sequence[str], mcp_configs: Sequence[Path] = (), *, required: bool = False) -> Tools:
-    """Loads the tools of all `places`, and the servers of all configurations. Imports work from the current directory.
+    """Loads the tools of all `places` and the servers of all configurations. Imports are resolved from the current
+    directory.
 
     Raises:
-        ConfigError: a place does not exist, cannot be imported, or has no tools; a configuration is wrong; there is
-            neither although `required`.
+        ConfigError: a place does not exist, cannot be imported or has no tools; a configuration is invalid; or
+            `required` is true and there are neither.
         MissingExtra: there are MCP servers, but `corral[mcp]` is not installed.
     """
     if required and not (places or mcp_configs):
@@ -51,7 +52,7 @@ def _load(place: str) -> Tools:
 
 
 def _import_module(name: str) -> ModuleType:
-    # importlib would take an empty part for a relative name, or for no name.
+    # importlib would treat an empty part as a relative name, or as no name.
     if not all(name.split(".")) or Path(name).is_file():
         raise ConfigError(f"--tools {name!r}: neither the name of a module nor a path that ends in .py{_as_file(name)}")
     try:
@@ -65,7 +66,7 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _as_file(name: str) -> str:
-    """Returns a hint for a path without its suffix, or of a folder."""
+    """Returns a hint for a path without its suffix, or for a folder."""
     path = Path(name)
     if path.with_name(f"{path.name}.py").is_file():
         return f"; did you mean {path}.py?"
@@ -78,7 +79,7 @@ def _import_file(name: str) -> ModuleType:
     path = Path(name).resolve()
     if not path.is_file():
         raise ConfigError(f"there is no file {name}")
-    # Not under its stem: a file can be called types.py.
+    # Not under its stem, because a file may be called types.py.
     specification = importlib.util.spec_from_file_location(f"tools of {path}", path)
     assert specification is not None
     assert specification.loader is not None
@@ -95,7 +96,9 @@ def _import_file(name: str) -> ModuleType:
 def _import_failed(name: str, error: Exception | SystemExit) -> ConfigError:
     """Prints the host's part of the traceback, and returns the error that ends the command."""
     if isinstance(error, SystemExit):
-        return ConfigError(f'{name} cannot be imported: it exits; do that below `if __name__ == "__main__":`')
+        return ConfigError(
+            f'{name} cannot be imported: it exits the process; do that below `if __name__ == "__main__":`'
+        )
     explained = traceback.TracebackException.from_exception(error)
     explained.stack[:] = [frame for frame in explained.stack if not frame.filename.startswith(_NOT_THE_HOSTS)]
     print(*explained.format(), sep="", end="", file=sys.stderr)

@@ -91,7 +91,7 @@ class Lifecycle(ABC):
         raise ConfigError(f"{self!r} cannot be copied or sent to another process; create one there with the same tools")
 
     def _in_a_loop(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Calls the async function in the event loop of the `with` block, or in a new one if there is none."""
+        """Calls the async function in the event loop of the `with` block, or in a new one outside such a block."""
         _refuse_running_loop()
         self._require_own()
         if self._loop is not None:

@@ -1,7 +1,7 @@
-"""The only code that runs inside a sandbox, and the host's half of its codec.
+"""Code that runs inside a sandbox, and the host's half of its codec. Nothing else runs there.
 
-`typescript/` and `python/` contain the guests. `frames` and `values` talk to them; `docs/frames.md` specifies the
-format and `tests/guest/vectors.json` has the golden vectors that both halves are tested with.
+`typescript/` and `python/` contain the guests. `frames` and `values` communicate with them. `docs/frames.md` specifies
+the format, and `tests/guest/vectors.json` has the golden vectors with which both halves are tested.
 """
 
 from corral.guest.frames import Frame, FrameKind, FrameReader

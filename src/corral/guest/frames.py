@@ -26,8 +26,8 @@ class Frame(NamedTuple):
 class FrameReader:
     """Splits a guest's output into frames.
 
-    `bounds` has the largest payload, in bytes, of each kind that may come; any other kind is malformed. The buffer
-    never exceeds one frame of the largest size plus one read.
+    `bounds` has the maximum bytes of the payload of each expected kind; any other kind is malformed. The buffer never
+    exceeds one frame of the largest size plus one read.
     """
 
     def __init__(self, nonce: bytes, bounds: Mapping[int, int]) -> None:

@@ -1,7 +1,7 @@
-"""The guest's own code on disk, with which an engine is started.
+"""The guest's own code on disk, with which engines are started.
 
-The sources are TypeScript, which an engine without a usable cache takes 150 ms to compile (Deno 2.9, an unwritable
-cache directory), so they are stripped of their types here, by the same code that strips programs.
+The sources are TypeScript. An engine without a usable cache takes 150 ms to compile them (Deno 2.9, with an unwritable
+cache directory), so their types are stripped here, by the same code that strips programs.
 
 Erasing the types of one guest takes 50 ms. The results are stored in the `__pycache__` beside the sources, under the
 same rules as bytecode: `sys.dont_write_bytecode` and `sys.pycache_prefix` apply, and anyone with write access there can
@@ -65,8 +65,8 @@ _PROCESS = (
     "process/execution",
     "process/warm_up",
 )
-"""Modules of a process with one execution, each after its dependencies. They are joined into one file, because ten
-files take the engine 4 ms longer."""
+"""Modules of a process with one execution, each after its dependencies. They are joined into one file, because the
+engine takes 4 ms longer to load ten."""
 _MAIN = (*_PROCESS, "process/lines", "process/main")
 """Modules of a process started for one execution."""
 _PLATFORM = (
@@ -99,9 +99,9 @@ _PYTHON = (
 _PYTHON_CLIENT = ("values", "failures", "calls", "client", "transports/lines")
 """Parts of the Python module that a program elsewhere imports."""
 _ELSEWHERE = ("bigints", "engine", "transports/elsewhere")
-"""Parts of the guest that calls tools over such a protocol, after the client and the transport."""
+"""Parts of the guest that calls tools over such a protocol, which follow the client and the transport."""
 _PYTHON_ELSEWHERE = ("values", "failures", "calls", "hints", "errors", "client", "transports/lines")
-"""The same in Python, before the transport."""
+"""The same in Python, where they precede the transport."""
 _NODE = 'import { createRequire } from "node:module";\nconst require = createRequire("file:///");\n'
 _IMPORT = re.compile(r"^import \{([^}]*)\} from \"\.{1,2}/(?:[\w.]+/)*(\w+)\.ts\";", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:const|function|class) (?:\{([^}]*)\}|(\w+)))", re.MULTILINE)
@@ -114,9 +114,9 @@ _PYTHON_MAIN = re.compile(r'^if __name__ == "__main__":\n(?:[ \t][^\n]*\n|\n)*',
 
 
 class RuntimeDirectory:
-    """A private temporary directory for starting an engine: a guest's files, and links to files that it reads.
+    """Private temporary directory for starting an engine: a guest's files, and links to files that it reads.
 
-    It is removed by `close`, or with this object. Any thread can use it.
+    `close` removes it, as does garbage collection of this object. Thread-safe.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class RuntimeDirectory:
 
     @property
     def home(self) -> Path | None:
-        """Folder to remove if this process is killed; None if it uses another process's code."""
+        """Folder to remove if this process is killed; None if it belongs to another process."""
         return None if self._folder is None else self._folder.home
 
     def close(self) -> None:
@@ -323,13 +323,13 @@ def _code(name: str) -> CodeType:
 
 
 def _renamed(code: CodeType, file: str) -> CodeType:
-    """Returns the code with another file's name, to hide paths of the host from the program."""
+    """Returns the code with another file name, to hide paths of the host from the program."""
     constants = [_renamed(each, file) if isinstance(each, CodeType) else each for each in code.co_consts]
     return code.replace(co_filename=file, co_consts=tuple(constants))
 
 
 def _python_file(sources: Iterable[str]) -> str:
-    """Joins modules, each after its imports, into one file. Only the last one keeps its main block."""
+    """Joins modules into one file, each after its imports. Only the last one keeps its main block."""
     *earlier, last = [_PYTHON_HEAD.sub("", source) for source in sources]
     parts = [_PYTHON_MAIN.sub("", source) for source in earlier]
     return "\n\n".join(["from __future__ import annotations", *parts, last])
@@ -345,7 +345,7 @@ def _stripped(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def platform_script() -> str:
-    """Returns the platform for an engine that has only the language: a script whose value is `definePlatform`."""
+    """Returns the platform for an engine that has only the language: a script that evaluates to `definePlatform`."""
     modules = _script(_stripped(f"platform/{name}" for name in _PLATFORM))
     return f"(() => {{ {modules} return platform_.definePlatform; }})()"
 
@@ -382,7 +382,7 @@ def guest_javascript(name: str) -> str:
 
 
 def _place(name: str) -> Path | None:
-    """Returns the cache file; None for a package in a zip file, or a Python that writes no bytecode."""
+    """Returns the cache file; None for a package in a zip file, or for a Python that writes no bytecode."""
     source = files("corral.guest") / "typescript" / f"{name}.ts"
     with suppress(NotImplementedError):
         return Path(cache_from_source(str(source))).with_suffix(".erased") if isinstance(source, Path) else None
@@ -398,13 +398,13 @@ def _keep(place: Path, text: str) -> None:
 
 
 def _head(source: str, code: str) -> str:
-    """Returns the cache file's first line. It also identifies the code, since a crash can leave half of it."""
+    """Returns the cache file's first line. It also identifies the code, because a crash can leave half a file."""
     return f"// {sha256(_eraser() + source.encode()).hexdigest()} {sha256(code.encode()).hexdigest()}"
 
 
 @cache
 def _eraser() -> bytes:
-    """Identifies the version of the eraser by times and sizes of its files."""
+    """Identifies the version of the type eraser by times and sizes of its files."""
     files: list[tuple[str, int, int]] = []
     for package in ("corral.programs", "tree_sitter", "tree_sitter_typescript"):
         spec = find_spec(package)

@@ -1,9 +1,9 @@
 """Host's half of the value codec. docs/values.md is the table, docs/frames.md describes the tags.
 
-From a guest's pipe: JSON in which NaN and the infinities are literals and integers can have up to 4,300 digits.
-To the guest, and over other protocols: JSON in which those are tags, because JavaScript's parser supports neither. A
-tag is an object with one key that starts with `$`. A flag says whether there are any, so that plain data is not
-searched.
+From a guest's pipe: JSON in which NaN and the infinities are literals and integers can have up to 4,300 digits. To the
+guest, and over other protocols: JSON in which those are tags, because JavaScript's parser supports neither. A tag is an
+object with one key that starts with `$`. A flag says whether there are any tags, so that plain data is not searched for
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from corral.types import EncodedValue, ExecutionContext
 
 _LONG_BYTES = 10_000
 _INLINE_PARTS = 10_000
-"""Maximum members and elements of a value encoded on the event loop, which takes up to 5 ms."""
+"""Maximum number of members and elements of a value that is encoded on the event loop, which takes up to 5 ms."""
 
 
 async def encode_by_size(value: object, context: ExecutionContext) -> EncodedValue:
@@ -37,8 +37,8 @@ def encode_value(value: object, root: str = "output", *, most_parts: float = mat
     """Encodes a tool's return value. `root` names the value in errors.
 
     Raises:
-        UnencodableValue: a type without a form in the guest, a cycle, or nesting over `MAX_DEPTH`.
-        TooManyParts: it has more members and elements than `most_parts`.
+        UnencodableValue: a type without a form in the guest, a cycle, or nesting over `MAX_DEPTH`. TooManyParts: the
+        value has more members and elements than `most_parts`.
     """
     if value is None or value is True or value is False or (type(value) is str and value.isascii()):
         return EncodedValue(to_json(value), tagged=False)
@@ -66,7 +66,7 @@ def decode_value(payload: bytes, *, tagged: bool) -> Any:
     """Parses a payload from the guest. The parser limits its depth, the frame its size.
 
     Raises:
-        MalformedMessage: it is not JSON, not UTF-8, nested too deeply, or a tag is not well formed.
+        MalformedMessage: the payload is not JSON, not UTF-8 or nested too deeply, or a tag is malformed.
     """
     if len(payload) > _LONG_BYTES:
         with gc_disabled():
@@ -83,19 +83,19 @@ def _decoded(payload: bytes, tagged: bool) -> Any:
 
 
 def revive_value(value: object) -> Any:
-    """Replaces the tags in a parsed value by the values that they stand for.
+    """Replaces the tags in a parsed value by the values that they represent.
 
     Raises:
-        MalformedMessage: a tag is not well formed.
+        MalformedMessage: a tag is malformed.
     """
     try:
         return revive(value)
     except ValueError as error:
-        raise MalformedMessage("a tag in a value is not well formed") from error
+        raise MalformedMessage("a tag in a value is malformed") from error
 
 
 class _HostEncoder(PlainEncoder):
-    """Also encodes values that only a host has."""
+    """Encodes a value, including types that only a host has."""
 
     def other(self, value: Any, depth: int) -> Any:
         match value:
@@ -111,7 +111,7 @@ class _HostEncoder(PlainEncoder):
         return None if key is None or isinstance(key, type) else super().key_text(key, depth)
 
     def pairs(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
-        """Refuses other keys: a tool has to return the same form each time, regardless of its keys."""
+        """Refuses other keys, because a tool's results must have the same form each time, whatever their keys."""
         del done
         for key, _ in rest:
             if self.key_text(key, depth) is None:

@@ -1,7 +1,7 @@
-"""Containment of processes by the kernel, the last protection when everything inside an engine has failed.
+"""Containment of processes by the kernel: the last line of defence, once everything inside an engine has failed.
 
-Each layer has its module: `namespaces`, `landlock`, `seccomp`; `launcher` is a process that applies them, and
-`launcher_client` the host's side of it. `jail` combines the layers of a tier.
+Each layer is a module: `namespaces`, `landlock`, `seccomp`. `launcher` is a process that applies them, and
+`launcher_client` is the host's side of it. `jail` combines the layers of a tier.
 """
 
 from corral.jail.jail import Engine, Jail, in_best_jail

@@ -1,8 +1,8 @@
-"""Containment of shell commands: a file system with the host's programs and a home, and nothing else of the host.
+"""Containment of shell commands: their file system has the host's programs and a home, and nothing else of the host.
 
-A command sees `/usr` read-only, a handful of files in `/etc`, its own processes and network, and the directories of
-a space. Each runs in its own namespaces, whose first process is bubblewrap: when that ends, so does everything that
-the command started.
+A command sees `/usr` read-only, a handful of files in `/etc`, its own processes and network, and the directories of a
+space. Each command runs in its own namespaces, whose first process is bubblewrap. When that ends, everything that the
+command started ends too.
 
 The tier `landlock` has no namespaces. Its rules allow the command the same files, at the host's own paths, and no
 `/proc`. The command has no network, and a supervisor ends everything that it started.
@@ -30,7 +30,7 @@ if TYPE_CHECKING or sys.platform != "win32":
 USER = "user"
 _ID = 1000
 COMMAND_BYTES = 120_000
-"""Maximum length of a command: Linux passes one text of 128 KiB (MAX_ARG_STRLEN, execve(2))."""
+"""Maximum length of a command in bytes: Linux limits a single argument to 128 KiB (MAX_ARG_STRLEN, execve(2))."""
 _COMMAND = "_CORRAL_COMMAND"
 # The process limit applies to the namespace in which it is set. Bash starts again without the command's text in its
 # environment. `-p` makes the first Bash ignore BASH_ENV and functions from the environment.
@@ -41,22 +41,23 @@ _OF_ETC = (
     "pki/tls/certs", "pki/tls/openssl.cnf", "profile", "protocols", "services", "ssl/certs", "ssl/openssl.cnf",
     "terminfo",
 )  # fmt: skip
-"""Only parts of ssl and pki: private keys are in there too."""
+"""Files and folders of /etc that commands see. Only parts of ssl and pki, because these also contain private keys."""
 _VISIBLE_ETC = ("debian_version", "lsb-release", "os-release", "redhat-release")
-"""Without namespaces, an unreadable file does not look like a missing one, and one of these makes pip give up."""
+"""Files that commands also see in the tier `landlock`, where an unreadable file does not look missing: pip gives up if
+it cannot read one of these."""
 _DEVICES = ("full", "null", "random", "urandom", "zero")
 _CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""Certificates for programs that read no environment variable for them, such as those with GnuTLS. The file has to
-exist so that another can be mounted over it."""
+"""Certificates for programs that read no environment variable for them, such as those with GnuTLS. Another file can
+only be mounted over this one if it exists."""
 _USR_LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 
 
 _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1, 8), "urandom": (1, 9), "tty": (5, 0)}
-"""From Linux's Documentation/admin-guide/devices.txt."""
+"""Source: Linux's Documentation/admin-guide/devices.txt."""
 
 
 def host_programs() -> list[str]:
-    """Returns the host's folders whose files commands can see, bubblewrap's included."""
+    """Returns the host's folders whose files commands can see, including bubblewrap's."""
     folders = [Path("/usr"), Path("/etc"), *(Path("/", name) for name in _USR_LINKS)]
     programs = [path for path in folders if path.is_dir() and not path.is_symlink()]
     bwrap = bubblewrap()
@@ -66,20 +67,21 @@ def host_programs() -> list[str]:
 
 
 def make_devices(folder: Path) -> None:
-    """Makes devices whose locks and watches no other session shares, if the host is a root with the privilege to."""
+    """Makes devices whose locks and watches no other session shares, if the host is a root user who may make
+    devices."""
     for name, (major, minor) in _DEVICE_NUMBERS.items() if os.geteuid() == 0 else ():
         path = folder / name
         try:
             os.mknod(path, stat.S_IFCHR, os.makedev(major, minor))
             path.chmod(0o666)
-            if name != "tty":  # this process may have none
+            if name != "tty":  # this process may lack the privilege
                 os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOCTTY))
         except OSError:  # its file system does not support devices
             path.unlink(missing_ok=True)
 
 
 def write_etc(folder: Path, home: str) -> None:
-    """Writes the files of /etc that name the command's user, readable by every user."""
+    """Writes the files of /etc that name the commands' user. Every user can read them."""
     texts = {
         "passwd": f"root:x:0:0::/root:/bin/sh\n{USER}:x:{_ID}:{_ID}::{home}:/bin/bash\n",
         "group": f"root:x:0:\n{USER}:x:{_ID}:\n",
@@ -96,12 +98,11 @@ def write_etc(folder: Path, home: str) -> None:
 def command_plan(
     space: Space, *, processes: int, memory_bytes: int, file_bytes: int, network: int | None = None
 ) -> Plan:
-    """Returns the plan for every command in a space; each command's options are read from `OPTIONS_FD`.
+    """Returns the plan that all commands of a space share. Each command reads its own options from `OPTIONS_FD`.
 
     A command can have `processes` processes, each with `memory_bytes` of memory (RLIMIT_DATA) and files of
-    `file_bytes`. `network` is the descriptor of the space's network namespace; None gives each command its own.
-    Raises:
-        StartFailed: there is no bubblewrap.
+    `file_bytes`. `network` is the descriptor of the space's network namespace; None gives each command its own. Raises:
+    StartFailed: bubblewrap is not installed.
     """
     bwrap = bubblewrap()
     if bwrap is None:
@@ -124,12 +125,12 @@ def command_plan(
 
 
 def command_environment(home: str) -> dict[str, str]:
-    """Returns the environment that every command has."""
+    """Returns the environment of every command."""
     return {
         "HOME": home,
         "LANG": "C.UTF-8",
         "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "PYTHONDONTWRITEBYTECODE": "1",  # bytecode is stale after an edit within a second that keeps the size
+        "PYTHONDONTWRITEBYTECODE": "1",  # an edit within a second that keeps the size would leave stale bytecode
         "TERM": "dumb",
         "TMPDIR": "/tmp",  # noqa: S108
         "USER": USER,
@@ -141,8 +142,8 @@ def command_options(
 ) -> bytes:
     """Returns one command's options for bubblewrap, each followed by NUL (bwrap(1), --args).
 
-    `own` has the shell's own files of /etc and /dev, in folders "etc" and "dev". With `trusted`, the command keeps the
-    network namespace that its plan has entered, and programs trust the certificates in that file.
+    `own` is a folder with the shell's own files of /etc and /dev, in "etc" and "dev". With `trusted`, the command keeps
+    the network namespace that its plan has entered, and programs trust the certificates in that file.
     """
     options = own_namespaces(_ID)
     options += ["--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "sandbox", "--clearenv"]
@@ -197,7 +198,7 @@ def command_ruleset(space: Space) -> int:
 
 
 def supervised_plan(space: Space, ruleset: int, *, processes: int, memory_bytes: int, file_bytes: int) -> Plan:
-    """Returns the plan for every command in a space in the tier `landlock`; `supervised_options` has the rest.
+    """Returns the plan that all commands of a space share in the tier `landlock`; `supervised_options` has the rest.
 
     `processes` limits all commands together, if the space has its own user.
     """
@@ -222,7 +223,7 @@ def supervised_plan(space: Space, ruleset: int, *, processes: int, memory_bytes:
 
 
 def supervised_environment(space: Space) -> dict[str, str]:
-    """Returns the environment of every command in the tier `landlock`: as in others, with the host's paths."""
+    """Returns the environment of every command in the tier `landlock`: as in other tiers, but with the host's paths."""
     places = {bind.inside: bind.source for bind in space.binds}
     home = places[space.home]
     return {

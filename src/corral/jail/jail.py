@@ -42,7 +42,7 @@ T = TypeVar("T")
 _LIBRARY = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x[0-9a-f]+\)$", re.MULTILINE)
 _LOADER_SECONDS = 10
 _STACK_BYTES = 8 << 20
-"""The usual default. RLIMIT_DATA would not count the memory of an unlimited stack."""
+"""The usual default. If the stack were unlimited, RLIMIT_DATA would not count its memory."""
 _WITHIN = "/proc/self/cwd"
 _WATCHED = Path("/proc/self/fdinfo")
 _GUEST_FILES = 64
@@ -60,15 +60,15 @@ class Engine:
     inside: str | None = None
     """Its path in namespaces; defaults to the root."""
     libraries: tuple[Path, ...] = ()
-    """Shared libraries that it loads at run time, by the paths where it looks for them."""
+    """Shared libraries that it loads at run time, by the paths at which it looks for them."""
     mounts: tuple[Mount, ...] = ()
     syscall_profile: seccomp.SyscallProfile = "engine"
     relative_paths: bool = False
-    """Starts in the jail's directory and names its files relative to it, so that paths reveal nothing of the host."""
+    """True to start in the jail's directory and name files relative to it, so that paths reveal nothing of the host."""
 
 
 class Jail:
-    """Starts `engine` so that it can read only `directory`, and the directories of `space`.
+    """Starts `engine` so that it can read only `directory` and the directories of `space`.
 
     Raises:
         StartFailed: the system lacks something that the tier needs; the message includes the remedy.
@@ -95,7 +95,7 @@ class Jail:
                 )
             executable = (engine.executable, *map(Path.resolve, self._libraries))
             readable = [directory, *(part for place in engine.mounts for part in place.shown())]
-            # Module resolution lists the folder of a module. Namespaces show its names too.
+            # Resolving a module lists its folder. Namespaces show these names too.
             listable = [directory, *(place.path for place in engine.mounts if place.path.is_dir())]
             binds = space.binds
             readable += [Path(bind.source) for bind in binds if not bind.writable]
@@ -117,26 +117,27 @@ class Jail:
         return {"engine": socket.SOCK_STREAM, "server": socket.SOCK_SEQPACKET}.get(self.engine.syscall_profile)
 
     def path(self, name: str) -> str:
-        """Returns the guest's path of a file in the directory."""
+        """Returns the path by which the guest sees a file in the directory."""
         if self.tier == "namespaces":
             return f"{GUEST}/{name}"
         return f"{_WITHIN}/{name}" if self.engine.relative_paths else str(self.directory / name)
 
     def mounted(self, inside: str) -> str:
-        """Returns the guest's path of the mount that namespaces show at `inside`."""
+        """Returns the path by which the guest sees the mount that namespaces show at `inside`."""
         if self.tier == "namespaces":
             return inside
         return next(str(mount.path) for mount in self.engine.mounts if mount.inside == inside)
 
     def plan(self, arguments: Sequence[str], environment: Mapping[str, str], *, data_bytes: int) -> Plan:
-        """Returns a plan with these arguments, exactly this environment, and `data_bytes` as RLIMIT_DATA."""
+        """Returns a plan with these arguments, this environment and nothing else in it, and `data_bytes` as
+        RLIMIT_DATA."""
         space = self._space
         limits = (
             (resource.RLIMIT_CORE, 0),
             (resource.RLIMIT_FSIZE, space.file_bytes),
             _stack_limit(),
             (resource.RLIMIT_DATA, data_bytes),
-            # A fork server has three for each process; its forks get their own limit.
+            # A fork server has three descriptors for each process. Its forks get their own limit.
             *(() if self.engine.syscall_profile == "server" else ((resource.RLIMIT_NOFILE, _GUEST_FILES),)),
         )
         if self.tier == "namespaces":
@@ -181,7 +182,7 @@ class Jail:
         )
 
     def verify(self, pid: int) -> None:
-        """Asks the kernel whether the layers are in force for a running guest.
+        """Asks the kernel whether the jail's layers are in force for a running guest.
 
         Raises:
             StartFailed: a layer is not in force.
@@ -205,7 +206,7 @@ def _stack_limit() -> tuple[int, int]:
 
 
 def _status(pid: int) -> dict[str, str]:
-    """/proc/PID/status (proc_pid_status(5))."""
+    """Path of a guest's status: proc_pid_status(5)."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -226,9 +227,10 @@ def hides_processes() -> bool:
 
 @cache
 def shared_libraries(executable: Path) -> tuple[Path, ...]:
-    """Returns the paths by which the loader opens an executable's libraries, and its own; none for a static executable.
+    """Returns the paths at which the loader finds an executable's libraries, and the loader's own; empty if it is
+    static.
 
-    The loader itself is asked: with LD_TRACE_LOADED_OBJECTS it lists instead of running (ld.so(8)).
+    Asks the loader itself: with LD_TRACE_LOADED_OBJECTS it lists the libraries instead of running (ld.so(8)).
     """
     listing = subprocess.run(
         [executable],
@@ -242,10 +244,10 @@ def shared_libraries(executable: Path) -> tuple[Path, ...]:
 
 
 def in_best_jail(tiers: Iterable[Tier], engine: Engine, directory: Path, attempt: Callable[[Jail], T]) -> T:
-    """Returns the first result of `attempt`, which is called with jails of each tier until it raises no StartFailed.
+    """Calls `attempt` with jails of each tier until it raises no StartFailed, and returns its result.
 
     Raises:
-        StartFailed: no jail works; the message has the reasons by tier.
+        StartFailed: no jail works. The message has the reasons by tier.
     """
     reasons: list[tuple[str, str]] = []
     for tier in tiers:
@@ -266,10 +268,10 @@ def in_best_jail(tiers: Iterable[Tier], engine: Engine, directory: Path, attempt
 def jails_to_try(tier: Tier, engine: Engine, directory: Path) -> list[Jail]:
     """Returns the jails of a tier, best first: as root, one that drops root, then one that keeps it.
 
-    Dropping root fails if only root can read bubblewrap or the engine. The other user may also not be mapped.
+    Dropping root fails if only root can read bubblewrap or the engine, or if the other user is not mapped.
 
     Raises:
-        StartFailed: as `Jail`.
+        StartFailed: see `Jail`.
     """
     own = Jail(tier, engine, directory)
     if tier == "none" or os.geteuid() != 0 or not may_become(NOBODY):
@@ -286,10 +288,10 @@ def address_space_mb() -> int | None:
 
 
 def v8_environment() -> Mapping[str, str]:
-    """Returns the environment in which V8 starts here: empty, or one that disables the JIT compiler.
+    """Returns the environment that V8 needs to start here: empty, or one that disables the JIT compiler.
 
-    Compiled code is in memory that is both written and executed. Some systems deny that to processes:
-    MemoryDenyWriteExecute of systemd, PR_SET_MDWE (prctl(2)), execmem of SELinux.
+    Compiled code needs memory that is both writable and executable, which some systems deny to processes: by systemd's
+    MemoryDenyWriteExecute, PR_SET_MDWE (prctl(2)), or SELinux's execmem.
     """
     try:
         mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
@@ -307,7 +309,8 @@ def reasons_by_tier(reasons: Iterable[tuple[str, str]]) -> str:
 
 
 def unavailable_reason(tier: Tier) -> str | None:
-    """Returns why a tier cannot work on this system, with the remedy; None if nothing is known to be missing."""
+    """Returns why a tier cannot work on this system, with the remedy; None if nothing it needs is known to be
+    missing."""
     if sys.platform != "linux":
         return "processes can be contained only on Linux"
     if not _WATCHED.is_dir():
@@ -324,7 +327,7 @@ def unavailable_reason(tier: Tier) -> str | None:
 
 
 _USERS = range(60_578, 61_184)
-"""Numbers that neither Debian nor systemd assigns (https://systemd.io/UIDS-GIDS)."""
+"""User numbers that neither Debian nor systemd assigns (https://systemd.io/UIDS-GIDS)."""
 _ATTEMPTS = 50
 _NEEDED = 1 << 0 | 1 << 6 | 1 << 7
 """CAP_CHOWN, CAP_SETGID and CAP_SETUID (linux/capability.h)."""
@@ -332,7 +335,7 @@ _NEEDED = 1 << 0 | 1 << 6 | 1 << 7
 
 @dataclass(slots=True)
 class UserClaim:
-    """A user that no other process on this machine runs as, until `close` or the end of this process."""
+    """User that no other process on this machine runs as, until `close` or the end of this process."""
 
     user: int
     _socket: socket.socket
@@ -343,7 +346,7 @@ class UserClaim:
 
 
 def claim_user() -> UserClaim | None:
-    """Claims a user without processes; None if there is none.
+    """Claims a user who has no processes; returns None if every user has some.
 
     A claim is an abstract unix socket, unix(7), which one process can hold at a time.
     """
@@ -360,9 +363,9 @@ def claim_user() -> UserClaim | None:
 
 
 def may_become(user: int) -> bool:
-    """True if this process can run others as this user, and give files to it.
+    """True if this process can run others as this user, and give files to them.
 
-    Root cannot if it is the only user of its namespace, as is possible when rootless, or lacks capabilities.
+    Root cannot if it lacks capabilities, or is the only user of its namespace, as in some rootless containers.
     """
     try:
         status = Path("/proc/self/status").read_text("ascii", "replace")
@@ -373,7 +376,7 @@ def may_become(user: int) -> bool:
 
 
 def _mapped() -> list[range]:
-    """Returns the mapped users: user_namespaces(7)."""
+    """Returns the users that are mapped in this process's namespace: user_namespaces(7)."""
     try:
         lines = Path("/proc/self/uid_map").read_text("ascii").splitlines()
     except OSError:
@@ -390,7 +393,7 @@ def _is_known(user: int) -> bool:
 
 
 def _running() -> set[int]:
-    """Returns the users of all processes."""
+    """Returns the users that processes run as."""
     users: set[int] = set()
     with os.scandir("/proc") as entries:
         for entry in entries:

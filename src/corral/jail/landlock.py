@@ -1,7 +1,7 @@
-"""Landlock: irrevocably limits the files that a process can open. Facts: landlock(7), linux/landlock.h.
+"""Landlock: irrevocably limits the files that a process can open. References: landlock(7), linux/landlock.h.
 
-The host makes the ruleset; the launcher applies it in the child. Every right that the kernel knows is handled, and
-therefore denied unless a rule grants it.
+The host makes the ruleset, and the launcher applies it in the child. It handles every right that the kernel knows, so
+all of them are denied unless a rule grants them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _EXECUTE = 1 << 0
 _READ_FILE = 1 << 2
 _READ_DIR = 1 << 3
 _WRITING = _READ_FILE | _READ_DIR | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 13 | 1 << 14
-"""WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER and TRUNCATE too; no links, devices, sockets."""
+"""Also WRITE_FILE, REMOVE_DIR, REMOVE_FILE, MAKE_DIR, MAKE_REG, REFER and TRUNCATE; no links, devices or sockets."""
 _OF_FILES = _EXECUTE | _READ_FILE | 1 << 1 | 1 << 14 | 1 << 15
-"""EXECUTE, READ_FILE, WRITE_FILE, TRUNCATE and IOCTL_DEV: the only rights in a rule for a file."""
+"""EXECUTE, READ_FILE, WRITE_FILE, TRUNCATE and IOCTL_DEV, the only rights that a rule for a file can have."""
 PROGRAMS = _EXECUTE | _READ_FILE | _READ_DIR
-"""Rights of commands in folders of programs."""
+"""Rights of commands in folders that contain programs."""
 WORKSPACE = _WRITING | _EXECUTE | 1 << 10 | 1 << 12
-"""Rights of commands in their own folders: MAKE_FIFO and MAKE_SYM too; no devices, no sockets."""
+"""Rights of commands in their own folders: also MAKE_FIFO and MAKE_SYM; no devices or sockets."""
 DEVICE = _READ_FILE | 1 << 1 | 1 << 15
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Number of file rights by ABI; they are the lowest bits. Later ABIs have as many as 5."""
+"""Number of file rights by ABI. They occupy the lowest bits. ABIs after 5 have the same number."""
 _NET_RIGHTS = 0b11
-"""Bind and connect over TCP, from ABI 4."""
+"""Rights to bind and connect over TCP, since ABI 4."""
 _SCOPES = 0b11
-"""Abstract unix sockets and signals to processes outside, from ABI 6."""
+"""Scopes for abstract unix sockets and signals to outside processes, since ABI 6."""
 COVERS_TRUNCATE = 3
-"""First ABI in which truncate(2) is one of the rights."""
+"""First ABI with a right for truncate(2)."""
 SCOPES_SIGNALS = 6
-"""First ABI that denies signals to processes outside."""
+"""First ABI that can deny signals to outside processes."""
 
 
 class _RulesetAttributes(ctypes.Structure):
@@ -48,14 +48,14 @@ class _RulesetAttributes(ctypes.Structure):
 
 
 class _PathBeneath(ctypes.Structure):
-    """Packed in the kernel, which does not read the four bytes of padding that follow the descriptor here."""
+    """Attribute of a rule for a path. The kernel packs it, and does not read the four bytes of padding at its end."""
 
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
 @cache
 def abi() -> int:
-    """Returns the kernel's Landlock version; 0 if it has none or it is switched off."""
+    """Returns the kernel's Landlock ABI; 0 if it has no Landlock or it is disabled."""
     return max(0, ctypes.CDLL(None).syscall(_SYS_CREATE_RULESET, None, 0, _CREATE_RULESET_VERSION))
 
 

@@ -1,9 +1,9 @@
 """The launcher: a small process that starts guests for its host, and ends them when the host ends.
 
-It runs as `python -I -S start_launcher.py FD PID` and has one thread. It imports only the standard library, and of that
-only modules written in C: others take as long to import as Python itself takes to start. A host with threads and an
-event loop cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking *thread* ends; here
-neither matters. It makes no decisions: a plan specifies everything to apply to a child.
+It runs as `python -I -S start_launcher.py FD PID`, with one thread. It imports only modules of the standard library
+that are written in C; others take as long to import as Python itself takes to start. A host with threads and an event
+loop cannot safely run code between fork and exec, and PR_SET_PDEATHSIG fires when the forking *thread* ends. With a
+single thread, neither is a problem. The launcher makes no decisions: a plan specifies everything to apply to a child.
 
 Messages on the control socket (SOCK_SEQPACKET, `marshal` of the same Python, descriptors attached):
     {"plan": number, "executable": path, "arguments": [...], "environment": {...}, "limits": [[resource, value], ...],
@@ -77,11 +77,11 @@ if TYPE_CHECKING or sys.platform != "win32":
 FILTER_FD = 10
 """Descriptor from which bubblewrap reads the filter, which it applies itself."""
 INFO_FD = 11
-"""Descriptor to which bubblewrap writes the guest's process number; the host reads it."""
+"""Descriptor to which bubblewrap writes the guest's process number for the host."""
 OPTIONS_FD = 12
-"""Descriptor from which bubblewrap reads options, to keep them off its command line."""
+"""Descriptor from which bubblewrap reads options, which keeps them off its command line."""
 ERRORS_BYTES = 16_384
-"""Maximum length of the reported end of a child's standard error."""
+"""Maximum bytes that are reported of the end of a child's standard error."""
 _PIPE_BYTES = 1 << 16
 _MESSAGE_BYTES = 1 << 17
 _MAX_DESCRIPTORS = 8
@@ -100,7 +100,7 @@ _BACKLOG = 64
 
 
 class _Suppressed:
-    """Suppresses errors within a block like contextlib.suppress, which takes a while to import."""
+    """Suppresses errors within a block, like contextlib.suppress, which is slow to import."""
 
     def __init__(self, *errors: type[BaseException]) -> None:
         self._errors = errors
@@ -115,13 +115,13 @@ def start(control: int, host: int) -> None:
     """Serves the host until it ends or closes its end of the socket `control`, then kills all children."""
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two for each child; children have their own limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # two descriptors per child; children have their own limit
     reserved = (FILTER_FD, INFO_FD, OPTIONS_FD)
     own = os.dup(control)  # its children do not inherit this one
     while own in reserved:
         own = os.dup(own)
     for number in (control, *reserved):
-        os.dup2(nothing, number, inheritable=False)  # so that no other descriptor gets these numbers
+        os.dup2(nothing, number, inheritable=False)  # keeps these numbers in use
     launcher = _Launcher(socket.socket(fileno=own))
     try:
         launcher.serve_host(host)
@@ -139,16 +139,16 @@ class Children:
         self._control = control
         self._poll = select.poll()
         self._lifelines: dict[int, tuple[socket.socket, int]] = {}
-        """By the lifeline's descriptor: the lifeline, and the child's process descriptor."""
+        """Lifeline and the child's process descriptor, by the lifeline's descriptor."""
         self._children: dict[int, tuple[int, int]] = {}
-        """By process descriptor: pid, and the lifeline's descriptor."""
+        """Process number and the lifeline's descriptor, by process descriptor."""
         self._supervisors: set[int] = set()
-        """Process descriptors of supervisors, which have to end others first."""
+        """Process descriptors of supervisors, which have to end their children before they end themselves."""
         self._errors: dict[int, int] = {}
-        """By process descriptor: the pipe of its standard error."""
+        """Pipe of the standard error, by process descriptor."""
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
-        """Handles a message and takes over its descriptors. False after the last message."""
+        """Handles a message, and takes over its descriptors. Returns False after the last message."""
         raise NotImplementedError
 
     def serve(self, watched: int | None = None) -> None:
@@ -184,7 +184,7 @@ class Children:
             self._reap(child)
 
     def ended(self, pid: int) -> None:
-        """Called when a child has ended; until this returns, its number is not reused."""
+        """Handles the end of a child. Its process number is not reused before this returns."""
 
     def _kill(self, child: int) -> None:
         with _Suppressed(ProcessLookupError):
@@ -198,7 +198,8 @@ class Children:
         supervises: bool = False,
         tells_errors: bool = False,
     ) -> int | None:
-        """Starts a child that runs `become`, or reports an error on its lifeline. Returns its process's descriptor.
+        """Starts a child that runs `become`, or reports an error on its lifeline. Returns the child's process
+        descriptor.
 
         With `tells_errors`, `become` gets the descriptor for the child's standard error.
         """
@@ -231,7 +232,7 @@ class Children:
     def _reap(self, child: int) -> None:
         pid, descriptor = self._children.pop(child)
         self._supervisors.discard(child)
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # in `end` it may not have ended yet
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # when called from `end`, it may still be running
         self.ended(pid)
         _, status = os.waitpid(pid, 0)
         lifeline, _ = self._lifelines.pop(descriptor)
@@ -261,13 +262,13 @@ class _Launcher(Children):
         """Serves until the host sends "end".
 
         Raises:
-            EOFError, ConnectionError: the host has ended without doing so.
+            EOFError, ConnectionError: the host ended without sending it.
         """
         ended = os.pidfd_open(host)
         privileges.adopt_orphans()
         if os.getppid() != host:
             raise EOFError  # the host ended before this process could watch it
-        self.serve(ended)  # its end of the socket is not enough: a fork of it may hold that too
+        self.serve(ended)  # watching its socket is not enough: a fork of it may hold the same end
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
         content = marshal.loads(message)  # noqa: S302 from our host, who starts whatever it likes
@@ -333,24 +334,24 @@ class _Launcher(Children):
         if pid == 0:
             make(content, reply)
         reply.close()
-        os.waitpid(pid, 0)  # a few milliseconds: the child makes namespaces and ends
+        os.waitpid(pid, 0)  # takes milliseconds: the child makes namespaces and ends
 
     def ended(self, pid: int) -> None:
-        # A child of bubblewrap that was not yet set to end with it would wait for it forever.
+        # If bubblewrap's child is not yet set to end with it, that child would wait for it forever.
         with _Suppressed(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         self._end_orphans(pid)
 
     def _end_orphans(self, ended: int) -> None:
-        """Ends what a child leaves: the forks of a server, or of a supervisor that was killed.
+        """Ends what a child leaves behind: the forks of a server, or the processes of a killed supervisor.
 
-        They would otherwise stay zombies of process 1, which is the host itself in a container without an init. They
-        can fork meanwhile.
+        Otherwise they would become zombies of process 1, which is the host itself in a container without an init.
+        Repeats because they can fork meanwhile.
         """
         known = {ended, *(pid for pid, _ in self._children.values())}
         children = f"/proc/self/task/{os.getpid()}/children"
         for _ in range(_ROUNDS):
-            with _Suppressed(OSError):  # this kernel has no such files
+            with _Suppressed(OSError):  # some kernels lack these files
                 with open(children, "rb") as file:
                     orphans = {int(each) for each in file.read().split()} - known
                 for orphan in orphans:
@@ -368,7 +369,7 @@ class _Launcher(Children):
 
 
 def _remove(directory: str) -> None:
-    """Removes a directory like shutil.rmtree, which takes a while to import.
+    """Removes a directory, like shutil.rmtree, which is slow to import.
 
     The host's other launchers may remove it too. A tree that is too deep stays until the next process clears it.
     """
@@ -383,12 +384,12 @@ def _remove(directory: str) -> None:
 
 
 def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
-    """Receives one message and its descriptors, which no child inherits. No descriptors if some did not fit.
+    """Receives one message and its descriptors, which no child inherits. If some did not fit, returns none.
 
     socket.recv_fds would leave them inheritable: up to Python 3.12 at least, it ignores its flags.
 
     Raises:
-        OSError: as recvmsg(2).
+        OSError: see recvmsg(2).
     """
     descriptors: list[int] = []
     close_on_exec = getattr(socket, "MSG_CMSG_CLOEXEC", 0)  # absent on macOS
@@ -396,7 +397,7 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
     for level, kind, content in parts:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
             descriptors += memoryview(content[: len(content) // 4 * 4]).cast("i")
-    if flags & socket.MSG_CTRUNC:  # some were lost, and it is unknown which
+    if flags & socket.MSG_CTRUNC:  # some were lost, but which ones is unknown
         for descriptor in descriptors:
             os.close(descriptor)
         return data, []
@@ -404,7 +405,7 @@ def receive(connection: socket.socket, size: int, count: int) -> tuple[bytes, li
 
 
 def tell(lifeline: socket.socket, key: str, value: int | str, descriptors: Sequence[int] = ()) -> None:
-    """Sends a message of one entry, and descriptors.
+    """Sends a message with one entry, and descriptors.
 
     Raises:
         OSError: the descriptors cannot be sent. Without descriptors, a closed lifeline raises nothing.
@@ -438,7 +439,7 @@ def _become(
         executable = os.open(plan["executable"], os.O_PATH | os.O_CLOEXEC)
         if plan["directory"] is not None:
             os.chdir(plan["directory"])
-        privileges.close_on_exec()  # ours are already, by default
+        privileges.close_on_exec()  # Python's own descriptors already are
         for place, descriptor in enumerate(streams):
             os.dup2(descriptor, place)
         if not plan["confine"] and plan["filter"]:
@@ -446,7 +447,8 @@ def _become(
             os.dup2(others[0], INFO_FD)
             for options in others[1:]:
                 os.dup2(options, OPTIONS_FD)
-        me = os.pidfd_open(os.getpid())  # before the new limit: descriptors of other children are open here too
+        # before the limit is set, because descriptors of other children are open here too
+        me = os.pidfd_open(os.getpid())
         step = "limits"
         limits = dict(plan["limits"])
         files = limits.pop(resource.RLIMIT_NOFILE, None)
@@ -454,7 +456,7 @@ def _become(
             resource.setrlimit(number, (value, value))
         step = "privileges"
         if plan["confine"] or plan["user"] is not None or (plan["filter"] and os.geteuid() != 0):
-            privileges.drop_privileges(plan["user"])  # without root, bubblewrap refuses to run with capabilities
+            privileges.drop_privileges(plan["user"])  # bubblewrap refuses to run with capabilities unless it is root
         if plan["enters"]:
             step = "namespaces"
             _enter(namespaces)
@@ -470,7 +472,8 @@ def _become(
         else:
             tell(lifeline, "pid", os.getpid(), [me])
         step = "limits"
-        if files is not None:  # this late, as it also limits descriptors in flight of this user (unix(7), ETOOMANYREFS)
+        # as late as this, because it also limits this user's descriptors in flight (unix(7), ETOOMANYREFS)
+        if files is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         step = "no_new_privs"
         if plan["confine"]:
@@ -484,7 +487,7 @@ def _become(
         if plan["confine"] and plan["filter"]:
             privileges.seal(plan["filter"])
         step = "exec"
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and exec would keep that
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, which exec would preserve
         with _Suppressed(PermissionError):
             os.execve(plan["executable"], arguments, environment)  # noqa: S606
         # The guest's user may lack access to directories of the path; the descriptor needs none.
@@ -497,11 +500,12 @@ def _become(
 
 
 def _supervise(lifeline: socket.socket, me: int) -> None:
-    """Returns in a child. This process ends with the child's status, or on SIGTERM, once all descendants have ended.
+    """Forks; returns in the child. This process ends with the child's status, or on SIGTERM, once all descendants have
+    ended.
 
     A process in a Landlock domain that scopes signals can signal only that domain and those nested in it. This process
     can therefore signal the child's nested domain and everything in it, whoever the parent is, but not the reverse.
-    And kill(2) of -1 leaves no moment for one of them to fork.
+    kill(2) with -1 gives none of them time to fork.
     """
     privileges.forgo_privileges()
     privileges.scope_signals()
@@ -523,7 +527,7 @@ def _supervise(lifeline: socket.socket, me: int) -> None:
                     code = os.waitstatus_to_exitcode(ended[1])
     with _Suppressed(ChildProcessError):
         while True:
-            with _Suppressed(OSError):  # there are none
+            with _Suppressed(OSError):  # no descendants are left
                 os.kill(-1, signal.SIGKILL)
             os.waitpid(-1, 0)
     code = -signal.SIGKILL if code is None else code
@@ -536,10 +540,10 @@ def _content(descriptor: int) -> bytes:
 
 
 def _enter(namespaces: Sequence[int]) -> None:
-    """Enters a space's namespaces, which this user owns, and drops the capabilities that this grants.
+    """Enters a space's namespaces, which this user owns, and drops the capabilities that entering grants.
 
     Raises:
-        OSError: they are missing, or belong to another user.
+        OSError: the namespaces are missing, or belong to another user.
     """
     if len(namespaces) not in (2, 3):
         raise OSError("the session's namespaces were not sent")
@@ -549,9 +553,9 @@ def _enter(namespaces: Sequence[int]) -> None:
 
 
 def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
-    """Makes namespaces with in-memory file systems, sends their descriptors, which keep them alive, and ends.
+    """Makes namespaces with in-memory file systems, sends descriptors that keep them alive, and ends.
 
-    The host's mounts stay visible in it, and unmounts on the host take effect here too.
+    The host's mounts stay visible in them, and unmounting on the host takes effect there too.
     """
     step = "place"
     try:
@@ -587,7 +591,7 @@ def _become_space(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
 def _overlay(folders: Sequence[str], kept: Sequence[str]) -> None:
     """Mounts overlays of folders over themselves, read-only, so that their files get inodes of these namespaces.
 
-    Locks and watches belong to an inode. Mounts below are bound again, as an overlay does not show them.
+    Locks and watches belong to an inode. Mounts below are bound again, because an overlay does not show them.
     """
     with open("/proc/self/mountinfo", "rb") as file:
         mounted = [line.split()[4].replace(rb"\040", b" ").decode() for line in file]
@@ -627,7 +631,7 @@ def _become_network(content: Mapping[str, Any], owner: int, reply: socket.socket
 
 
 def _become_limiter(content: Mapping[str, Any], reply: socket.socket) -> NoReturn:
-    """Limits a process's memory as its own user, as root needs CAP_SYS_RESOURCE for it, and ends."""
+    """Limits a process's memory as that process's user, because root would need CAP_SYS_RESOURCE, and ends."""
     try:
         privileges.drop_privileges(content["user"])
         resource.prlimit(content["limit"], resource.RLIMIT_DATA, (content["data"], content["data"]))

@@ -1,4 +1,4 @@
-"""The host's side of the launcher. A provider starts one with its first guest, for all threads and event loops."""
+"""Host's side of the launcher. A provider starts one with its first guest, for all threads and event loops."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from corral.errors import StartFailed
 
 _LAUNCHER = Path(__file__).with_name("start_launcher.py")
 _BUFFER_BYTES = 1 << 20
-"""The kernel grants less, as /proc/sys/net/core/wmem_max says."""
+"""Requested size of the socket buffer. The kernel can grant less: /proc/sys/net/core/wmem_max."""
 _SPACE_SECONDS = 10.0
 _ANSWER_BYTES = 10_000
 _END_SECONDS = 10
-"""Time for the launcher to kill and reap everything; it takes a few milliseconds."""
+"""Seconds for the launcher to kill and reap everything. That takes a few milliseconds."""
 _launchers: set[int] = set()
 """Processes of all launchers that this process has started."""
 
@@ -49,26 +49,28 @@ class Plan:
     ruleset: int | None = None
     filter: bytes | None = None
     connection: int | None = None
-    """Kind of the socket that serves as its standard input and output. The launcher then reports its standard error
-    once it has ended. None gives it three pipes."""
+    """Kind of the socket that serves as standard input and output; None for three pipes. With a socket, the launcher
+    reports the standard error at the end."""
     scratch: Path | None = None
-    """A directory of files that the launcher removes if the host ends without doing so."""
+    """Directory of files that the launcher removes if the host ends without doing so."""
     directory: Path | None = None
     """Working directory; by default the root."""
     enter: tuple[int, ...] = ()
-    """Descriptors of namespaces to enter first: a user and a mount namespace of the same user, optionally a network."""
+    """Descriptors of namespaces to enter first: a user and a mount namespace of the same user, and optionally a network
+    namespace."""
 
     supervise: bool = False
-    """Runs commands, each with its own arguments, environment and working directory, and ends everything they start."""
+    """True to run commands, each with its own arguments, environment and working directory, and end everything they
+    start."""
 
     @property
     def wraps(self) -> bool:
-        """The executable makes the guest's jail, and reports the guest's process."""
+        """True if the executable makes the guest's jail and reports the guest's process."""
         return self.filter is not None and not self.confine
 
 
 class Programs(NamedTuple):
-    """Folders of the host that a space sees through its own overlays, except those of `kept` below them."""
+    """Folders of the host that a space sees through its own overlays, except for the folders `kept` below them."""
 
     overlays: Sequence[str] = ()
     kept: Sequence[str] = ()
@@ -76,7 +78,7 @@ class Programs(NamedTuple):
 
 @dataclass(slots=True)
 class Child:
-    """The host's ends of a new child's streams, as raw descriptors, and its lifeline.
+    """Host's ends of a new child's streams, as raw descriptors, and its lifeline.
 
     A connection is both its standard input and output.
     """
@@ -90,9 +92,9 @@ class Child:
 
 @contextlib.contextmanager
 def child_streams(connection: int | None = None, *, report: bool = False) -> Generator[tuple[Child, list[int]]]:
-    """Yields the host's ends of a new child's streams, and the ends to send, which are closed after the block.
+    """Yields the host's ends of a new child's streams, and the child's ends to send, which are closed after the block.
 
-    The streams are three pipes, or a socket of the kind `connection`; the lifeline; with `report`, another pipe. If the
+    The streams are three pipes or a socket of kind `connection`, the lifeline and, with `report`, another pipe. If the
     block raises, all are closed.
 
     Raises:
@@ -133,9 +135,9 @@ def _connect(ours: list[int], theirs: list[int], ends: tuple[int, int]) -> None:
 
 
 class LauncherClient:
-    """Starts children in the launcher's process, which ends with this object and with the process that made it.
+    """Starts children in the launcher process, which ends with this object and with the process that created it.
 
-    Any thread can use it. After `fork`, a child process that uses it gets its own launcher.
+    Thread-safe. After a fork, the child process gets its own launcher on first use.
     """
 
     def __init__(self) -> None:
@@ -147,7 +149,7 @@ class LauncherClient:
         self._numbers = itertools.count()
 
     def begin(self) -> None:
-        """Starts the launcher if it does not run, without waiting for it.
+        """Starts the launcher if it is not running. Does not wait for it.
 
         Raises:
             StartFailed: it could not be started.
@@ -156,7 +158,7 @@ class LauncherClient:
             self._running()
 
     def spawn(self, plan: Plan, *, options: int | None = None) -> Child:
-        """Asks the launcher for a child, which is created later and then reported on its lifeline.
+        """Asks the launcher to start a child. The child is created later, and reported on its lifeline.
 
         `options` is a descriptor that a wrapping executable finds as `OPTIONS_FD`. For a plan that supervises, it
         contains the result of `supervised_options`.
@@ -179,9 +181,9 @@ class LauncherClient:
     ) -> list[int]:
         """Returns descriptors of a user namespace, a mount namespace, and the roots of its in-memory file systems.
 
-        Each of `sizes` is a number of bytes and of files, for the folders "0", "1", ... of `place`, which exist
-        already, as does an empty folder "empty" for overlays. With `programs`, files in them can be executed. Closing
-        the descriptors frees everything once no child is inside any more.
+        `sizes` has the bytes and files of each file system, which are mounted on the existing folders "0", "1", ... of
+        `place`. `place` also has an empty folder "empty" for overlays. With `programs`, files in them can be executed.
+        Closing the descriptors frees everything once no child is inside any more.
 
         Raises:
             StartFailed: such namespaces cannot be made here, or the launcher could not be started.
@@ -197,10 +199,10 @@ class LauncherClient:
     def make_network(self, owner: int, user: int | None, port: int) -> tuple[int, socket.socket]:
         """Makes a network namespace with only the loopback interface, and a non-blocking socket that listens there.
 
-        `owner` is the descriptor of the user namespace that owns it; `user` made that.
+        `owner` is the descriptor of the user namespace that owns it, which `user` created.
 
         Raises:
-            StartFailed: it cannot be made here, or the launcher could not be started.
+            StartFailed: such a namespace cannot be made here, or the launcher could not be started.
             OSError: no descriptors are left.
         """
         namespace, listener = self._made("network", {"network": port, "user": user}, [owner], 2)
@@ -209,7 +211,8 @@ class LauncherClient:
         return namespace, listening
 
     def limit_data(self, pid: int, bytes_: int, user: int) -> bool:
-        """Limits the memory of a process of this user (RLIMIT_DATA). False if that is not possible, or it has ended.
+        """Limits the memory of a process of this user (RLIMIT_DATA). Returns False if it has ended or cannot be
+        limited.
 
         Raises:
             StartFailed: the launcher could not be started.
@@ -266,7 +269,7 @@ class LauncherClient:
         self._tell_running(send)
 
     def _tell_running(self, tell: Callable[[socket.socket], None]) -> None:
-        """Sends to the launcher, or to a new one if it has ended.
+        """Sends a message to the launcher; if it has ended, starts a new one.
 
         Raises:
             StartFailed: the launcher could not be started.
@@ -347,7 +350,7 @@ class LauncherClient:
 
 
 def guests() -> Iterator[int]:
-    """Processes that launchers of this process have started, and their descendants."""
+    """Returns the processes that this process's launchers have started, and their descendants."""
     for launcher in [*_launchers]:
         yield from processes_below(launcher)
 
@@ -370,7 +373,7 @@ def encoded(message: object) -> bytes:
 
 
 def _exact(value: object) -> Any:
-    """Returns the value without subclasses of str and int, which `marshal` rejects."""
+    """Converts subclasses of str and int, which `marshal` rejects, to str and int."""
     if isinstance(value, Mapping):
         return {_exact(key): _exact(each) for key, each in cast("Mapping[object, object]", value).items()}
     if isinstance(value, (list, tuple)):

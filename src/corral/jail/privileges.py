@@ -10,8 +10,8 @@ import os
 import struct
 
 NOBODY = 65534
-"""User that owns nothing, by convention; it is mapped in every container. It is also the user inside a space's
-namespace, whoever it is outside: without capabilities, no process maps root into a nested namespace."""
+"""User that by convention owns nothing, and is mapped in every container. Also the user inside a space's namespace,
+whoever it is outside: without capabilities, no process can map root into a nested namespace."""
 # linux/prctl.h, linux/seccomp.h, linux/capability.h, linux/close_range.h, linux/landlock.h; the system calls have the
 # same number on every architecture (asm-generic/unistd.h).
 _PR_SET_PDEATHSIG = 1
@@ -34,9 +34,9 @@ _SYS_CLOSE_RANGE = 436
 _CLOSE_RANGE_CLOEXEC = 4
 _ALL = 0xFFFF_FFFF
 _MOST_DESCRIPTORS = 1 << 16
-"""More than a launcher or a server ever has; the limit can be a billion."""
+"""More descriptors than a launcher or a server ever has. The limit itself can be a billion."""
 _LAST_CAPABILITY = 63
-_SIGKILL = 9  # signal(7); importing the module `signal` takes a while
+_SIGKILL = 9  # signal(7); the module `signal` is slow to import
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -51,7 +51,7 @@ def drop_privileges(user: int | None) -> None:
     """Drops every capability; root becomes `user`, without groups."""
     if os.geteuid() == 0:
         for capability in range(_LAST_CAPABILITY + 1):
-            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for those that the kernel does not know
+            libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for capabilities that the kernel does not know
     if user is not None:
         os.setgroups([])
         os.setresgid(user, user, user)
@@ -72,7 +72,7 @@ def restrict(ruleset: int) -> None:
 
 
 def tie_to_parent(parent: int, how: int = _SIGKILL) -> None:
-    """Has the kernel send this process a signal when its parent ends, which `parent` names."""
+    """Has the kernel send this process a signal when its parent, process `parent`, ends."""
     _prctl(_PR_SET_PDEATHSIG, how)
     if os.getppid() != parent:
         os._exit(1)
@@ -88,7 +88,7 @@ def scope_signals() -> None:
     rules = libc.syscall(_SYS_LANDLOCK_CREATE_RULESET, attributes, len(attributes), 0)
     if rules < 0:
         raise OSError(ctypes.get_errno(), "Landlock cannot scope signals; it can from Linux 6.12 on")
-    # Every domain denies moving files between folders, unless a rule grants it.
+    # Every Landlock domain denies moving files between folders unless a rule grants that.
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     rule = struct.pack("=Qi", _LANDLOCK_ACCESS_FS_REFER, root)
     call(libc.syscall(_SYS_LANDLOCK_ADD_RULE, rules, _LANDLOCK_RULE_PATH_BENEATH, rule, 0))
@@ -103,13 +103,13 @@ def adopt_orphans() -> None:
 
 
 def close_from(first: int) -> None:
-    """Closes all descriptors from `first` on; one by one without close_range(2), as before Linux 5.9."""
+    """Closes all descriptors from `first` on. Before Linux 5.9, which has close_range(2), closes them one by one."""
     if libc.syscall(_SYS_CLOSE_RANGE, first, _ALL, 0) != 0:
         os.closerange(first, min(os.sysconf("SC_OPEN_MAX"), _MOST_DESCRIPTORS))
 
 
 def close_on_exec() -> None:
-    """Marks all descriptors but the standard streams as close-on-exec."""
+    """Marks all descriptors except the standard streams as close-on-exec."""
     libc.syscall(_SYS_CLOSE_RANGE, 3, _ALL, _CLOSE_RANGE_CLOEXEC)
 
 
@@ -119,9 +119,9 @@ def show() -> None:
 
 
 def hide() -> None:
-    """Hides descriptors and memory of this process and its forks from everyone but root.
+    """Hides descriptors and memory of this process and its forks from everyone except root.
 
-    Otherwise, where /proc exists, a process could open another's pipe through /proc/PID/fd if both have the same user.
+    Otherwise, where /proc exists, processes of the same user could open each other's pipes through /proc/PID/fd.
     """
     _prctl(_PR_SET_DUMPABLE, 0)
 
@@ -140,7 +140,7 @@ def call(result: int) -> None:
     """Checks the result of a system call.
 
     Raises:
-        OSError: it is negative.
+        OSError: the result is negative.
     """
     if result != 0:
         number = ctypes.get_errno()

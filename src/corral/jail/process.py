@@ -1,7 +1,7 @@
-"""One contained process: raw streams, limits set from outside, and guaranteed termination.
+"""Contained process: raw streams, limits set from outside, and guaranteed termination.
 
-A message costs four times as much through an event loop's streams as through a raw descriptor, so pipes and connections
-are read and written directly, without blocking.
+Pipes and connections are read and written directly, without blocking, because a message through an event loop's streams
+costs four times as much.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ can_limit = sys.platform == "linux"
 """True if this system can bound a process's memory and read its processor clock."""
 
 _PIPE_BYTES = 1 << 20
-"""Maximum that Linux allows an unprivileged process for a pipe (/proc/sys/fs/pipe-max-size)."""
+"""Largest pipe that Linux allows an unprivileged process (/proc/sys/fs/pipe-max-size)."""
 _READ_BYTES = 1 << 16
-"""More would make the allocator map and unmap memory for every read."""
+"""Maximum bytes per read. With more, the allocator would map and unmap memory for every read."""
 _SAID_LINES, _SAID_CHARS = 2, 400
 _LIFELINE_BYTES = ERRORS_BYTES + 1
 _INFO_BYTES = 4096
@@ -44,9 +44,9 @@ _PROC_BYTES = 4096
 
 
 class ContainedProcess:
-    """A guest with pipes or a connection as its standard streams, in its own session so that Ctrl-C does not reach it.
+    """Guest with pipes or a connection as its standard streams, in its own session so that Ctrl-C does not reach it.
 
-    Made by `spawn`, which does not wait; `await_output` waits, in a thread.
+    Created by `spawn`, which does not wait. `await_output` waits; call it in a thread.
     """
 
     def __init__(self, child: Child) -> None:
@@ -56,12 +56,13 @@ class ContainedProcess:
         self._errors = child.stderr
         self._lifeline = child.lifeline
         self._info = child.info
-        """Pipe on which the wrapper reports the guest's process; None once it has."""
+        """Pipe on which the wrapper reports the guest's process; None after the report."""
         self._wrapped = child.info is not None
         self._control: socket.socket | None = None
-        """The connection of a guest that forks."""
+        """Connection of a guest that forks."""
         self._process: int | None = None
-        """A descriptor of the guest, or of its wrapper while `_info` exists. The wrapper ends with the guest."""
+        """Descriptor of the guest's process or, while `_info` is open, of its wrapper's. The wrapper ends with the
+        guest."""
         self._status: int | None = None
         self.failure: str | None = None
         """Reason why the process was not created."""
@@ -72,7 +73,7 @@ class ContainedProcess:
         self._waiting: anyio.Event | None = None
         self._tail = b""
         self.pid = 0
-        """Of the guest itself; 0 until it has been reported."""
+        """Process number of the guest itself; 0 until it is known."""
         os.set_blocking(self.output, False)
         if self._errors is None:
             return
@@ -84,7 +85,7 @@ class ContainedProcess:
 
     @classmethod
     def spawn(cls, launcher: LauncherClient, plan: Plan, *, options: int | None = None) -> Self:
-        """Starts a process through the launcher, with `options` as for `LauncherClient.spawn`.
+        """Starts a process through the launcher. For `options` see `LauncherClient.spawn`.
 
         Raises:
             StartFailed: the launcher is unavailable, or no descriptors are left.
@@ -120,7 +121,7 @@ class ContainedProcess:
         if self._info is not None:
             try:
                 pid = _wrapped_pid(self._info)
-                self._unwrap(pid, os.pidfd_open(pid))  # the guest has just written, and its wrapper lives as long
+                self._unwrap(pid, os.pidfd_open(pid))  # the guest has just written, so its wrapper is alive too
             except (OSError, ValueError, KeyError) as error:
                 raise StartFailed(f"the engine ended as soon as it had started: {error}") from error
         return data
@@ -140,7 +141,7 @@ class ContainedProcess:
         """
         assert self._info is not None
         report = b""
-        while b"}" not in report:  # it arrives in pieces
+        while b"}" not in report:  # the report arrives in pieces
             await anyio.wait_readable(self._info)
             piece = os.read(self._info, _INFO_BYTES)
             if not piece:
@@ -149,7 +150,7 @@ class ContainedProcess:
             report += piece
         self._hear()
         wrapper, self.pid = self.pid, json.loads(report)["child-pid"]
-        with contextlib.suppress(OSError):  # it has ended already, and another process may have its number
+        with contextlib.suppress(OSError):  # the guest has ended, and another process may have its number
             guest = os.pidfd_open(self.pid)
             if _parent(self.pid) == wrapper:
                 self._unwrap(self.pid, guest)
@@ -157,7 +158,7 @@ class ContainedProcess:
                 os.close(guest)
 
     def _unwrap(self, pid: int, process: int) -> None:
-        """Replaces the wrapper's process by the guest's. The lifeline goes on reporting the wrapper."""
+        """Watches the guest's process in place of the wrapper's. The lifeline still reports on the wrapper."""
         self.pid = pid
         for descriptor in (self._process, self._info):
             if descriptor is not None:
@@ -177,11 +178,12 @@ class ContainedProcess:
             raise StartFailed(f"the command did not start: {self.failure or self._status}")
 
     def first_process(self) -> int | None:
-        """Returns a new descriptor of the wrapper's child, or of the supervisor; None if it has ended."""
+        """Returns a new descriptor of the process of the wrapper's child, or of the supervisor; None if it has
+        ended."""
         return None if self._process is None or self._info is not None else os.dup(self._process)
 
     async def await_gone(self) -> int:
-        """Waits for the end of the process and of everything in its namespaces; returns the status as `wait` does."""
+        """Waits until the process and everything in its namespaces has ended. Returns the status as `wait` does."""
         await self._ended()
         if self._wrapped and self._process is not None:
             await anyio.wait_readable(self._process)
@@ -189,7 +191,8 @@ class ContainedProcess:
         return self._status
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
-        """Passes output to `receive` as it arrives within the block, and `b""` once at its end. It must not raise."""
+        """During the block, passes output to `receive` as it arrives, and `b""` once at its end. `receive` must not
+        raise."""
 
         def notify() -> bool:
             data = self.read_now()
@@ -200,12 +203,12 @@ class ContainedProcess:
         return watch_readable(self.output, notify)
 
     def read_now(self) -> bytes | None:
-        """Returns output that has arrived; `b""` at its end, None if there is none yet."""
+        """Returns output that has arrived: `b""` at its end, None if no output has arrived yet."""
         try:
             return os.read(self.output, _READ_BYTES)
         except BlockingIOError:
             return None
-        except ConnectionResetError:  # it has ended without reading everything written to it
+        except ConnectionResetError:  # it ended without reading everything
             return b""
 
     def write_now(self, data: bytes | bytearray | memoryview) -> int:
@@ -218,7 +221,7 @@ class ContainedProcess:
             return len(data)
 
     async def write(self, data: bytes | bytearray) -> None:
-        """Writes all of `data`. Bytes for a guest that has ended are dropped; its end shows on reading."""
+        """Writes all of `data`. If the guest has ended, the bytes are dropped; reading will show its end."""
         written = self.write_now(data)
         if written == len(data):
             return
@@ -253,7 +256,8 @@ class ContainedProcess:
             self._signal(signal.SIGCONT)
 
     def limit_data(self, bytes_: int) -> bool:
-        """Limits its memory (RLIMIT_DATA). False if it has ended or the host lacks permission, as in `limit_cpu`."""
+        """Limits the memory of the process (RLIMIT_DATA). Returns False if it has ended or the host may not, as in
+        `limit_cpu`."""
         try:
             resource.prlimit(self.pid, resource.RLIMIT_DATA, (bytes_, bytes_))
         except OSError:
@@ -264,12 +268,12 @@ class ContainedProcess:
         """Returns VmData, which RLIMIT_DATA limits: the sixth field of /proc/PID/statm, in pages (proc_pid_statm(5)).
 
         Raises:
-            OSError: it has ended, or this system hides it.
+            OSError: the process has ended, or this system hides it.
         """
         return int(_read(f"/proc/{self.pid}/statm").split()[5]) * os.sysconf("SC_PAGESIZE")
 
     def cpu_time(self) -> float:
-        """Returns the processor seconds of all its threads; 0 before it is known, and once it has ended.
+        """Returns the processor seconds of all its threads; 0 before the process is known and after its end.
 
         The clock of another process has the number `~pid << 3 | 2` (CPUCLOCK_SCHED in the kernel's posix-timers.h, as
         clock_getcpuclockid(3) computes it).
@@ -284,16 +288,17 @@ class ContainedProcess:
             return 0.0
 
     def threads(self) -> int:
-        """Returns the number of threads, 0 once it has ended: field 20 of /proc/PID/stat (proc_pid_stat(5))."""
+        """Returns the number of threads; 0 once the process has ended. Field 20 of /proc/PID/stat
+        (proc_pid_stat(5))."""
         try:
             return int(_read(f"/proc/{self.pid}/stat").rpartition(b")")[2].split()[17])
         except (OSError, IndexError):
             return 0
 
     def error_tail(self) -> str:
-        """Returns the end of the engine's standard error. For diagnostics only: a guest can write to it.
+        """Returns the end of the engine's standard error. Guests can write to it, so use it for diagnostics only.
 
-        With a connection it is known once the process has ended.
+        With a connection, it is available once the process has ended.
         """
         with contextlib.suppress(BlockingIOError, OSError):
             while self._errors is not None and (data := os.read(self._errors, _READ_BYTES)):
@@ -301,16 +306,16 @@ class ContainedProcess:
         return self._tail.decode("utf-8", "replace")
 
     def last_words(self) -> str:
-        """Returns the process's own reason for its end: its first lines, or the last line of a traceback."""
+        """Returns why the process ended, in its own words: its first lines, or the last line of a traceback."""
         lines = [line for line in (each.strip("# \t.") for each in self.error_tail().splitlines()) if line]
         traceback = any(line.startswith("Traceback (most recent") for line in lines)
         return (lines[-1] if traceback else " ".join(lines[:_SAID_LINES]))[:_SAID_CHARS]
 
     @property
     def alive(self) -> bool:
-        """False before the start is confirmed, and once the process has exited or lost its launcher.
+        """True from the confirmed start until the process has exited or lost its launcher.
 
-        A wrapper that is killed with its launcher within its first milliseconds leaves its guest behind.
+        A wrapper that is killed with its launcher in its first milliseconds leaves its guest behind.
         """
         if self._closed or self._process is None:
             return False
@@ -330,7 +335,7 @@ class ContainedProcess:
         return over or (self._process is not None and not self.alive)
 
     def kill(self) -> None:
-        """Kills it now, or as soon as it exists. Idempotent."""
+        """Kills the process now or, if it does not exist yet, as soon as it does. Idempotent."""
         self._killed = True
         self._signal(self._end_by)
 
@@ -344,14 +349,14 @@ class ContainedProcess:
         """Sends a message to a guest whose connection is of SOCK_SEQPACKET.
 
         Raises:
-            OSError: it has ended, or does not keep up.
+            OSError: the guest has ended, or does not keep up.
         """
         if self._control is None:
             self._control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=os.dup(self.input))
         socket.send_fds(self._control, [message], descriptors, socket.MSG_NOSIGNAL)
 
     async def wait(self, grace_seconds: float) -> int:
-        """Returns its exit code, or minus the signal. Kills it if it has not ended after the grace period."""
+        """Returns the exit code, or minus the signal. Kills the process if it has not ended after the grace period."""
         with anyio.move_on_after(grace_seconds):
             await self._ended()
         if self._status is None:
@@ -361,7 +366,7 @@ class ContainedProcess:
         return self._status
 
     def close(self) -> None:
-        """Kills it and closes its streams; the launcher reaps it. Idempotent."""
+        """Kills the process and closes its streams. The launcher reaps it. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -422,9 +427,9 @@ class ContainedProcess:
 
 
 def _pid_of(process: int) -> int:
-    """Returns a process's number in this process's PID namespace; 0 once it has ended.
+    """Returns a process's number in our PID namespace; 0 once it has ended.
 
-    The kernel then says -1, which elsewhere means this process itself (proc_pid_fdinfo(5)).
+    The kernel reports -1 then (proc_pid_fdinfo(5)), which other functions would take for this process itself.
     """
     _, _, rest = _read(f"/proc/self/fdinfo/{process}").partition(b"\nPid:")
     return max(0, int(rest.partition(b"\n")[0]))
@@ -440,7 +445,7 @@ def _read(path: str) -> bytes:
 
 
 def _unwrapped(status: int) -> int:
-    """Converts a guest's status as bubblewrap passes it on: like a shell, 128 plus the signal's number."""
+    """Converts a status from bubblewrap, which like a shell reports a signal as 128 plus its number."""
     return 128 - status if 128 < status <= 128 + signal.NSIG else status
 
 
@@ -448,11 +453,12 @@ def _parent(pid: int) -> int:
     """Returns a process's parent: the fourth field of /proc/PID/stat (proc_pid_stat(5)).
 
     Raises:
-        OSError: it has ended.
+        OSError: the process has ended.
     """
     return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
 def _wrapped_pid(info: int) -> int:
-    """Reads the guest's process number, in this PID namespace, which bubblewrap writes as JSON before it starts it."""
+    """Reads the guest's process number in our PID namespace. bubblewrap writes it, as JSON, before it starts the
+    guest."""
     return json.loads(os.read(info, _INFO_BYTES))["child-pid"]

@@ -14,17 +14,17 @@ from contextlib import suppress
 from pathlib import Path
 
 TEMPORARY = ".corral-"
-"""Prefix of short-lived names."""
+"""Prefix of temporary names."""
 _MOST_STEPS = 1_000_000
-"""Maximum number of names that one removal touches; a program may add some meanwhile."""
+"""Maximum number of names that one removal touches, because a program can keep adding some."""
 _ON_LINUX = sys.platform == "linux"
-"""Other systems have no jails, so only trusted programs leave files."""
+"""False on other systems, which have no jails: only trusted programs leave files there."""
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC if _ON_LINUX else 0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if _ON_LINUX else 0
 
 
 def remove_tree(path: Path) -> None:
-    """Removes a folder and its contents, as far as this user is permitted to. Links are removed, not followed."""
+    """Removes a folder and its contents, as far as permitted. Links are removed, not followed."""
     if not _ON_LINUX:
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -39,10 +39,10 @@ def remove_tree(path: Path) -> None:
 def remove_beneath(parent: int, name: str) -> bool:
     """Removes a file, or a folder and its contents. Returns False if it does not exist.
 
-    A folder's subfolders are first moved up next to it, so that any depth works.
+    Subfolders are first moved up next to the folder, so that any depth works.
 
     Raises:
-        OSError: as the system calls; EBUSY if a program adds files as fast as they are removed.
+        OSError: a system call failed; EBUSY if a program adds files as fast as they are removed.
     """
     try:
         os.unlink(name, dir_fd=parent)
@@ -66,7 +66,7 @@ def remove_beneath(parent: int, name: str) -> bool:
 
 
 def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
-    """Empties and removes a folder. Its own folders move to `parent`, under the names that are returned."""
+    """Empties and removes a folder. Moves its subfolders to `parent`, and returns their names there."""
     moved: list[str] = []
     while True:
         with suppress(OSError):
@@ -74,7 +74,7 @@ def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
             return moved
         try:
             folder = open_folder(parent, name)
-        except FileNotFoundError:  # a program has removed it
+        except FileNotFoundError:  # a program might have removed it
             return moved
         try:
             with os.scandir(folder) as entries:
@@ -94,7 +94,7 @@ def _remove_folder(parent: int, name: str, steps: Iterator[int]) -> list[str]:
 
 
 def open_folder(parent: int, name: str) -> int:
-    """Opens a folder and returns its descriptor; makes it searchable and writable for its owner."""
+    """Opens a folder, makes it searchable and writable for its owner, and returns its descriptor."""
     place = os.open(name, _PLACE, dir_fd=parent)
     try:
         path = Path(f"/proc/self/fd/{place}")  # chmod(2) cannot refuse to follow a link

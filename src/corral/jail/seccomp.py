@@ -2,14 +2,14 @@
 
 One list runs Deno, CPython and the language servers. A guest that has broken out of its engine cannot make processes,
 open a file for writing, use sockets other than its own pair, signal, trace or limit a process, change its privileges or
-namespaces, or reach most of the kernel's surface. Guests also cannot communicate through shared kernel state: locks,
+namespaces, or reach most of the kernel's surface. Nor can guests communicate through shared kernel state: locks,
 futexes and mappings of a file that both can read, clocks of other processes, counts of the whole machine or of all
-processes of a user. They can still read every file and start every program that the surrounding layer shows, because
-a filter sees numbers and not paths, and because it is in force before the engine itself starts.
+processes of a user. They can still read every file and start every program that the surrounding layer shows, because a
+filter sees numbers instead of paths, and because it is in force before the engine itself starts.
 
-A call that is not listed fails with EPERM. From number 424 on it fails with ENOSYS: those are newer than Linux 5.0, so
-their callers have a fallback (a thread is made by `clone` if there is no `clone3`). Calls of another architecture,
-which only an attack would make, end the process.
+A call that is not listed fails with EPERM, or with ENOSYS from number 424 on: these calls are newer than Linux 5.0, so
+their callers have a fallback, such as `clone` for `clone3`. Calls of another architecture, which only an attack would
+make, end the process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 SyscallProfile: TypeAlias = Literal["engine", "server", "program", "checker", "interpreter", "shell", "offline shell"]
 """An engine runs programs itself. A server only forks: each program gets a process that puts itself under the filter
-"program", which allows the same as "engine" but starts nothing. A checker reads programs and runs none. An interpreter
-is a program to which the host sends connections. A shell runs commands in their own namespaces. An offline shell has
-none, so it has no sockets but pairs, and can use the kernel's per-process state only of itself."""
+"program", which allows the same as "engine" but starts nothing. A checker reads programs without running them. An
+interpreter is a program to which the host sends connections. A shell runs commands in their own namespaces. An
+offline shell has no namespaces, so it has no sockets except pairs, and can only use its own per-process state in the
+kernel."""
 
 # Name: (x86-64, arm64); None if the architecture lacks it. Numbers from Linux's
 # arch/x86/entry/syscalls/syscall_64.tbl and include/uapi/asm-generic/unistd.h. In the order of comparison.
@@ -38,12 +39,12 @@ _CALLS: dict[str, tuple[int | None, int | None]] = {
     # Clocks; most of them are read without entering the kernel.
     "clock_gettime": (228, 113), "clock_getres": (229, 114), "clock_nanosleep": (230, 115), "nanosleep": (35, 101),
     "gettimeofday": (96, 169), "time": (201, None),
-    # Files, for reading.
+    # Reading files.
     "openat": (257, 56), "open": (2, None), "close": (3, 57), "lseek": (8, 62), "pread64": (17, 67), "readv": (19, 65),
     "writev": (20, 66), "fstat": (5, 80), "newfstatat": (262, 79), "statx": (332, 291), "stat": (4, None),
     "lstat": (6, None), "access": (21, None), "faccessat": (269, 48), "faccessat2": (439, 439), "readlink": (89, None),
     "readlinkat": (267, 78), "getdents64": (217, 61), "getcwd": (79, 17),
-    # Descriptors; an event loop wakes itself with an eventfd or a socket pair. No pipes: the capacity of one reveals
+    # Descriptors; an event loop wakes itself with an eventfd or a socket pair. No pipes: a pipe's capacity reveals
     # how many the user's other processes have (pipe(7), pipe-user-pages-soft).
     "fcntl": (72, 25), "ioctl": (16, 29), "dup": (32, 23), "dup2": (33, None), "dup3": (292, 24),
     "eventfd2": (290, 19), "socketpair": (53, 199), "getsockname": (51, 204), "recvfrom": (45, 207),
@@ -67,7 +68,7 @@ _CALLS_OF_A_SERVER: dict[str, tuple[int | None, int | None]] = {
     "recvmsg": (47, 212), "sendmsg": (46, 211), "waitid": (247, 95), "close_range": (436, 436),
     "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424), "pipe2": (293, 59),
 }  # fmt: skip
-"""For receiving requests, and making, watching and ending processes."""
+"""Calls for receiving requests, and for making, watching and ending processes."""
 _CALLS_OF_A_WRITER: dict[str, tuple[int | None, int | None]] = {
     "pwrite64": (18, 68), "pwritev": (296, 70), "preadv": (295, 69), "ftruncate": (77, 46), "truncate": (76, 45),
     "fsync": (74, 82), "fdatasync": (75, 83), "mkdir": (83, None), "mkdirat": (258, 34), "rmdir": (84, None),
@@ -75,7 +76,7 @@ _CALLS_OF_A_WRITER: dict[str, tuple[int | None, int | None]] = {
     "utimensat": (280, 88), "chdir": (80, 49), "fchdir": (81, 50), "umask": (95, 166),
     "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "statfs": (137, 43), "fstatfs": (138, 44),
 }  # fmt: skip
-"""In directories of a session. Not links of either kind, devices, FIFOs, owners, extended attributes."""
+"""Calls in directories of a session. No links of either kind, devices, FIFOs, owners or extended attributes."""
 # fmt: off
 _CALLS_OF_A_SHELL: dict[str, tuple[int | None, int | None]] = {
     # Processes: making, waiting, signalling, grouping. Those of the host are outside their namespace and signal scope.
@@ -124,13 +125,14 @@ _CALLS_OF_A_SOCKET: dict[str, tuple[int | None, int | None]] = {
 _NOT_OF_A_PROGRAM = frozenset({"execve", "wait4"})
 
 ALLOWED = frozenset(_CALLS)
-"""Names of all calls that an engine can make, some of them only with certain arguments."""
+"""Names of all calls that an engine can make, some only with certain arguments."""
 
 
 class _Check(NamedTuple):
-    """Argument `position`, masked, has one of these values; with `whole`, its upper half is 0. Else the call fails.
+    """Condition on a call: its argument at `position`, masked, has one of these values; with `whole`, its upper half is
+    0.
 
-    The kernel reads most arguments as 32 bits and ignores the rest; pointers and flags of `clone` it reads whole.
+    The kernel reads most arguments as 32 bits and ignores the rest, but reads pointers and the flags of `clone` whole.
     """
 
     position: int
@@ -151,13 +153,13 @@ _FUTEXES = tuple(operation | _FUTEX_PRIVATE for operation in (0, 1, 3, 4, 5, 9, 
 """FUTEX_WAIT, WAKE, REQUEUE, CMP_REQUEUE, WAKE_OP, WAIT_BITSET, WAKE_BITSET; not those with priority inheritance. Only
 private ones: others are identified by the page of a file."""
 _WAITS = (0, 9)
-"""FUTEX_WAIT, WAIT_BITSET, not private: how glibc's pthread_join waits for the end of a thread, which wakes it."""
+"""FUTEX_WAIT and WAIT_BITSET, not private: glibc's pthread_join uses them to wait for the end of a thread."""
 _OWN_CLOCKS = (_Check(0, (0, 1, 2, 3, 4, 5, 6, 7, 11), error=errno.EINVAL),)
-"""CLOCK_REALTIME and the other named clocks; those of other processes and of devices are below 0."""
+"""CLOCK_REALTIME and the other named clocks. Clocks of other processes and of devices have negative numbers."""
 _ADVICE = (0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 18, 19)
 """MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK, DOFORK, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP,
-WIPEONFORK, KEEPONFORK. Not MERGEABLE, by which equal pages of two processes become one, nor COLD, PAGEOUT and COLLAPSE,
-which move a file's pages in everyone's memory."""
+WIPEONFORK, KEEPONFORK. Not MERGEABLE, which merges equal pages of two processes, nor COLD, PAGEOUT and COLLAPSE,
+which move a file's pages for every process."""
 
 _CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_WRITING),),
@@ -176,7 +178,7 @@ _CHECKS: dict[str, tuple[_Check, ...]] = {
     # TCGETS and TCGETS2 (is it a terminal?), FIONREAD, FIONBIO, FIONCLEX, FIOCLEX; not TIOCSTI, which types into a
     # terminal.
     "ioctl": (_Check(1, (0x5401, 0x802C_542A, 0x541B, 0x5421, 0x5450, 0x5451)),),
-    # A stream, never datagrams: those could be sent to any socket with a path.
+    # A stream, never datagrams, which could be sent to any socket with a path.
     "socketpair": (_Check(0, (_AF_UNIX,)), _Check(1, (_SOCK_STREAM,), mask=0xFFFF_FFFF ^ _SOCK_FLAGS)),
     # Without an address. No out-of-band data (MSG_OOB) either, which no engine uses.
     "sendto": (_Check(3, (0,), mask=_MSG_OOB), _Check(4, (0,), whole=True)),
@@ -186,15 +188,15 @@ _CHECKS: dict[str, tuple[_Check, ...]] = {
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00), whole=True),),
     "arch_prctl": (_Check(0, (0x1002,)),),  # ARCH_SET_FS: the thread's own data
     "prctl": (_Check(0, (15, 16)),),  # PR_SET_NAME, PR_GET_NAME: names of threads
-    "prlimit64": (_Check(0, (0,)), _Check(2, (0,), whole=True)),  # reads its own limits
+    "prlimit64": (_Check(0, (0,)), _Check(2, (0,), whole=True)),  # reads the process's own limits
 }
 
 _CHECKS_OF_A_SERVER: dict[str, tuple[_Check, ...]] = _CHECKS | {
     # Also fork(3): SIGCHLD alone, or with CLONE_CHILD_SETTID and CLONE_CHILD_CLEARTID.
     "clone": (_Check(0, (0x003D_0F00, 0x007D_0F00, 0x0120_0011, 0x11), whole=True),),
-    # Also PR_SET_PDEATHSIG and PR_SET_SECCOMP, for its children, and PR_SET_DUMPABLE, for all of them.
+    # Also PR_SET_PDEATHSIG and PR_SET_SECCOMP for its children, and PR_SET_DUMPABLE for all processes.
     "prctl": (_Check(0, (15, 16, 1, 22, 4)),),
-    "prlimit64": (_Check(0, (0,)),),  # its own limits, which can only fall
+    "prlimit64": (_Check(0, (0,)),),  # the process's own limits, which it can only lower
 }
 
 _CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
@@ -204,7 +206,7 @@ _CHECKS_OF_A_CHECKER: dict[str, tuple[_Check, ...]] = _CHECKS | {
 
 _O_TMPFILE = 0o20_000_000
 _SET_ID = 0o6000
-"""S_ISUID and S_ISGID: in a directory of the host, a file with them would grant its owner's rights."""
+"""S_ISUID and S_ISGID: in a directory of the host, a file with one of them would grant its owner's rights."""
 _SET_ID_CHECKS: dict[str, tuple[_Check, ...]] = {
     "open": (_Check(1, (0,), mask=_O_TMPFILE), _Check(2, (0,), mask=_SET_ID)),
     "openat": (_Check(2, (0,), mask=_O_TMPFILE), _Check(3, (0,), mask=_SET_ID)),
@@ -230,7 +232,8 @@ _CLONE_FILES, _CLONE_THREAD = 0x0400, 0x1_0000
 _AF_INET, _AF_INET6 = 2, 10
 _FILE_KINDS = 0o170000
 _NO_ATTRIBUTES = (_Check(0, (), error=errno.EOPNOTSUPP),)
-"""Like a file system without extended attributes, which programs expect, for example when they copy an access list."""
+"""Error of file systems without extended attributes, which programs expect, for example when they copy an access
+list."""
 _CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     "creat": (_Check(1, (0,), mask=_SET_ID),),
     # No thread with its own descriptors, which /proc/PID/fd would not show.
@@ -273,7 +276,7 @@ _CHECKS_OF_A_SHELL: dict[str, tuple[_Check, ...]] = _SET_ID_CHECKS | {
     "lsetxattr": _NO_ATTRIBUTES,
     "fsetxattr": _NO_ATTRIBUTES,
 }  # fmt: skip
-"""Namespaces limit the reach of all these: processes, sockets, the kernel's state for all processes of one."""
+"""Calls whose reach is limited by namespaces: processes, sockets, the kernel's state of a process."""
 
 _ITSELF = (_Check(0, (0,)),)
 _CHECKS_OF_AN_OFFLINE_SHELL: dict[str, tuple[_Check, ...]] = {
@@ -282,13 +285,13 @@ _CHECKS_OF_AN_OFFLINE_SHELL: dict[str, tuple[_Check, ...]] = {
         _Check(0, (_AF_UNIX,), error=errno.EAFNOSUPPORT),
         _Check(1, (_SOCK_STREAM, _SOCK_SEQPACKET), mask=0xFFFF_FFFF ^ _SOCK_FLAGS),
     ),
-    # All of these also work on the user's other processes, even those that it may not signal.
+    # These also work on the user's other processes, even on those that the guest may not signal.
     "prlimit64": _ITSELF,
     "sched_setaffinity": _ITSELF,
     "sched_setscheduler": _ITSELF,
     "setpriority": (_Check(0, (0,)), _Check(1, (0,))),  # PRIO_PROCESS
     "clock_gettime": _OWN_CLOCKS,
-    # With mode 0, or to make a hole: not FALLOC_FL_KEEP_SIZE alone, whose space does not show in any length.
+    # With mode 0, or to make a hole. Not FALLOC_FL_KEEP_SIZE alone, which allocates space that no length shows.
     "fallocate": (_Check(1, (0, 3), error=errno.EOPNOTSUPP),),
     # Landlock does not cover them.
     "getxattr": _NO_ATTRIBUTES,
@@ -297,17 +300,17 @@ _CHECKS_OF_AN_OFFLINE_SHELL: dict[str, tuple[_Check, ...]] = {
     "llistxattr": _NO_ATTRIBUTES,
 }
 _NOT_OF_AN_OFFLINE_SHELL = frozenset({"inotify_add_watch", "inotify_init", "inotify_init1"})
-"""It reveals the names of files in every folder that the user can read."""
+"""Reveals the names of files in every folder that the user can read."""
 
 _NO_EFFECT = (_Check(0, (), error=0),)
 _CHECKS_OF_A_SHARED_USER: dict[str, tuple[_Check, ...]] = dict.fromkeys(
     "chmod fchmod fchmodat chown lchown fchown fchownat utime utimes futimesat utimensat".split(), _NO_EFFECT
 )
-"""Landlock does not cover modes, owners and times, so these calls reach every file that the user owns. They succeed
-without effect: most programs treat a refusal as an error, and work without the change."""
+"""Calls that Landlock does not cover, as they change modes, owners and times of any file that the user owns. They
+succeed without effect: most programs treat a refusal as an error, but work without the change."""
 
 _FIRST_NEW_CALL = 424
-"""pidfd_send_signal, of Linux 5.1. From this number on, every architecture has the same numbers."""
+"""Number of pidfd_send_signal, from Linux 5.1. From here on, all architectures have the same numbers."""
 _X32 = 0x4000_0000
 """__X32_SYSCALL_BIT: x86-64 with other numbers and 32-bit pointers. arm64 has no such call either."""
 
@@ -342,10 +345,11 @@ def filter_program(
     writes: bool = False,
     shared_user: bool = False,
 ) -> bytes:
-    """Returns the filter for `machine` (as named by platform.machine()): an array of struct sock_filter, 8 bytes each.
+    """Returns the filter for `machine` (as named by platform.machine()) as an array of struct sock_filter, 8 bytes
+    each.
 
-    `writes` lets files be written, if the surrounding layers show any writable ones. `shared_user` forbids changing
-    modes, owners and times, for a process that sees the file system of a user who has other files too.
+    `writes` allows writing files, if the surrounding layers show writable ones. `shared_user` forbids changing modes,
+    owners and times; use it if the process can see other files of its user.
 
     Raises:
         ValueError: there is no system call table for this machine.
@@ -394,7 +398,7 @@ def _calls_of(
 
 
 def _checked(check: _Check) -> list[bytes]:
-    """Continues if the check holds, else returns its error."""
+    """Continues if the check succeeds, else returns its error."""
     low = _ARGUMENTS + 8 * check.position
     code = [_instruction(_LOAD, low), _instruction(_AND, check.mask)]
     left = len(check.values)  # a match jumps over the remaining values, and over the return
@@ -406,7 +410,7 @@ def _checked(check: _Check) -> list[bytes]:
 
 
 def _if(test: int, value: int, body: list[bytes]) -> list[bytes]:
-    """Runs the body, which returns, if the test of the loaded word succeeds."""
+    """Runs the body, which returns, if the loaded word passes the test."""
     return [_instruction(test, value, otherwise=len(body)), *body]
 
 
@@ -416,5 +420,5 @@ def _unless(test: int, value: int, result: int) -> list[bytes]:
 
 
 def _instruction(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
-    """struct sock_filter (linux/filter.h); jumps skip that many instructions."""
+    """Encodes a struct sock_filter (linux/filter.h). Jumps skip that many instructions."""
     return struct.pack("=HBBI", code, then, otherwise, value)

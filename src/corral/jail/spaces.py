@@ -24,7 +24,7 @@ logger = get_logger("corral.jail")
 
 
 class Place(NamedTuple):
-    """A directory at the path `inside`: the session's own, with limits of bytes and files, or one of the host."""
+    """Directory at the path `inside`: the session's own, with limits of bytes and files, or a directory of the host."""
 
     inside: str
     writable: bool
@@ -32,14 +32,14 @@ class Place(NamedTuple):
     files: int = 0
     directory: Path | None = None
     public: bool = False
-    """Every user can read it."""
+    """True if every user can read it."""
 
 
 class SpaceHost(Protocol):
-    """A provider whose guests can see a space."""
+    """Provider whose guests can see a space."""
 
     async def placement(self, config: SandboxConfig) -> Tier | None:
-        """Returns the tier that works here for such guests; None if every tier shows them files.
+        """Returns the tier that guests with this configuration get here; None if they see files in every tier.
 
         Raises:
             StartFailed: no tier works.
@@ -55,8 +55,8 @@ class SpaceHost(Protocol):
     ) -> list[int]:
         """Returns descriptors of a user namespace, a mount namespace, and the roots of its in-memory file systems.
 
-        Each of `sizes` is a number of bytes and of files, for the folders "0", "1", ... of `place`, which exist
-        already. With `programs`, files in them can be executed.
+        `sizes` has the bytes and files of each file system, which are mounted on the existing folders "0", "1", ... of
+        `place`. With `programs`, files in them can be executed.
 
         Raises:
             StartFailed: such namespaces cannot be made here.
@@ -68,7 +68,7 @@ class SpaceHost(Protocol):
         """Starts a guest in advance for executions in the space.
 
         Raises:
-            StartFailed: as `SandboxProvider.start`.
+            StartFailed: see `SandboxProvider.start`.
         """
         ...
 
@@ -103,14 +103,14 @@ class OpenSpace:
     owner: tuple[int, int] | None
     """User and group of the guests, if they differ from this process's."""
     exact: bool
-    """The kernel enforces the quotas."""
+    """True if the kernel enforces the quotas."""
     descriptors: list[int] = field(default_factory=list[int])
     folder: TemporaryFolder | None = None
     hosts: Sequence[SpaceHost] = ()
     claim: UserClaim | None = None
 
     async def aclose(self) -> None:
-        """Ends its guests, and frees everything but `roots`, which have their own owners."""
+        """Ends the guests and frees everything except `roots`, which the caller owns."""
         for host in self.hosts:
             host.forget(self.space)
         descriptors, self.descriptors = self.descriptors, []
@@ -125,9 +125,9 @@ class OpenSpace:
 async def open_space(
     hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place], *, executable: bool = False
 ) -> OpenSpace:
-    """Makes a space in which every host can start guests; the first host makes it.
+    """Makes a space in which every host can start guests. The first host makes it.
 
-    `executable` lets files of the session's own directories be executed.
+    With `executable`, files in the session's own directories can be executed.
 
     Raises:
         StartFailed: no tier works here, or none that shows directories at any path.
@@ -203,7 +203,8 @@ async def open_space(
 
 
 async def _user(hosts: Sequence[tuple[SpaceHost, SandboxConfig]], places: Sequence[Place]) -> int | None:
-    """Returns the guests' user: if the host is root, one who owns nothing, unless they could then read nothing."""
+    """Returns the guests' user: if the host is root, a user who owns nothing, unless that user could not read the
+    engine."""
     if not hosts or os.geteuid() != 0 or not may_become(NOBODY):
         return None
     if any(place.directory is not None and not place.public for place in places):

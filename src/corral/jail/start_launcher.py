@@ -1,9 +1,9 @@
-"""Starts the launcher. Run by path; the rest, `launcher.py`, is imported, so that Python keeps its bytecode."""
+"""Starts the launcher. This file is run by path; `launcher.py` is imported, so that Python caches its bytecode."""
 
 from __future__ import annotations
 
 import sys
 
 if __name__ == "__main__":
-    sys.path.append(__file__.rpartition("/")[0])  # last: no name there takes the place of a library's
+    sys.path.append(__file__.rpartition("/")[0])  # last, so that no module there replaces one of a library
     __import__("launcher").start(int(sys.argv[1]), int(sys.argv[2]))

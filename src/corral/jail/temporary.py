@@ -1,4 +1,4 @@
-"""Temporary folders: a process keeps all of its own in one home that it locks, so that unlocked homes can be removed.
+"""Temporary folders: a process keeps all of its own in one home, which it locks; unlocked homes can be removed.
 
 A process removes its own folders when it ends; the launcher removes those of a host that was killed. If both were
 killed, the next process that makes its first folder in the same place removes the rest.
@@ -25,12 +25,12 @@ if TYPE_CHECKING or sys.platform != "win32":
 
 _PREFIX = "corral-"
 _HELD = ".held"
-"""A file locked with flock(2). The kernel releases the lock when the last process that inherited it ends."""
+"""File locked with flock(2). The kernel releases the lock when the last process that inherited it ends."""
 _MOST_SEEN = 1000
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
-    """Writes a file atomically: under a unique name that then replaces the target.
+    """Writes a file atomically: under a unique name, which then replaces the target.
 
     Raises:
         OSError: the folder does not exist, or cannot be written to.
@@ -47,7 +47,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 
 class TemporaryFolder:
-    """A new folder that every user can read, until `close`, or until this object or the process ends.
+    """New folder that every user can read. Exists until `close`, or until this object or the process ends.
 
     Raises:
         OSError: the temporary directory is not writable.
@@ -57,7 +57,7 @@ class TemporaryFolder:
         with _lock:
             self._home, self.path = _make_folder()
         self._remove = weakref.finalize(self, _remove, self._home, self.path)
-        self._remove.atexit = False  # processes that run from it end before
+        self._remove.atexit = False  # processes that run from it end first
 
     @property
     def home(self) -> Path | None:
@@ -65,12 +65,12 @@ class TemporaryFolder:
         return self._home.path if self._home.owner.is_current else None
 
     def close(self) -> None:
-        """Removes it with its contents. Idempotent; does nothing in a fork of the process that made it."""
+        """Removes the folder with its contents. Idempotent; does nothing in a fork of the process that made it."""
         self._remove()
 
 
 class _Home:
-    """The folder that holds one process's temporary folders in one place."""
+    """Folder that contains one process's temporary folders in one location."""
 
     def __init__(self, place: str) -> None:
         self.owner = ProcessOwner()
@@ -80,13 +80,13 @@ class _Home:
         self._descriptor: int | None = None
         try:
             if sys.platform == "win32":
-                return  # Windows has no such locks, so nothing is cleared there
-            self.path.chmod(0o711)  # guests can be other users; they need to see only their own folder
+                return  # without such locks, as on Windows, nothing is cleared
+            self.path.chmod(0o711)  # guests may be other users, who need to see only their own folder
             new = self.path / f"{_HELD}.new"
             self._descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with contextlib.suppress(OSError):  # without locks in this file system, no other process clears it
+            with contextlib.suppress(OSError):  # if this file system has no locks, no other process clears it
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-                new.rename(self.path / _HELD)  # it never appears unlocked
+                new.rename(self.path / _HELD)  # so that it never appears unlocked
         except BaseException:
             self.end()
             raise
@@ -109,11 +109,11 @@ _homes: dict[str, _Home] = {}
 """This process's homes by temporary directory."""
 _cleared: set[str] = set()
 _lock = threading.RLock()
-"""Reentrant: an unused folder can be removed at any moment, even by the thread that is making one."""
+"""Reentrant, because an unused folder can be removed at any moment, even by the thread that is making one."""
 
 
 class _Process:
-    """Lives as long as this process. Its finalizers run after those of everything made later."""
+    """Owner of the finalizers. It lives as long as this process, and they run after those of everything made later."""
 
 
 _process = _Process()
@@ -134,7 +134,7 @@ def _make_folder() -> tuple[_Home, Path]:
     place = tempfile.gettempdir()
     home = _homes.get(place)
     if home is not None:
-        with contextlib.suppress(FileNotFoundError):  # another process has cleared the place
+        with contextlib.suppress(FileNotFoundError):  # another process has cleared the location
             return home, home.make_folder()
     if place not in _cleared and sys.platform != "win32":
         _cleared.add(place)
@@ -162,7 +162,7 @@ def _remove(home: _Home, folder: Path) -> None:
 
 
 def _clear(place: str) -> None:
-    """Removes folders of processes that have ended."""
+    """Removes folders that ended processes have left."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in itertools.islice((each for each in entries if each.name.startswith(_PREFIX)), _MOST_SEEN):
             with contextlib.suppress(OSError):
@@ -173,7 +173,7 @@ def _clear_home(path: str) -> None:
     """Removes a home, if it belongs to this user and is not locked.
 
     Raises:
-        OSError: it is not a home, is locked, or cannot be removed.
+        OSError: the folder is not a home, is locked, or cannot be removed.
     """
     with contextlib.ExitStack() as opened:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -193,9 +193,9 @@ def _clear_home(path: str) -> None:
 
 
 def _reset_in_fork() -> None:
-    """Forgets the homes in a forked process: they are its parent's."""
+    """Forgets the homes in a forked process, because they are the parent's."""
     global _lock
-    _lock = threading.RLock()  # another thread of the parent may have had it
+    _lock = threading.RLock()  # another thread of the parent might have held it
     _homes.clear()
 
 

@@ -1,4 +1,4 @@
-"""Declarations of tools: a model reads them, and its program is checked against them."""
+"""Declarations of tools: models read them, and programs are checked against them."""
 
 from __future__ import annotations
 

@@ -24,23 +24,23 @@ from corral.tools.words import words
 from corral.types import Language, ToolName
 
 _MOST_MISSES = 4
-"""Number of tools that may fail to fit before the rest are given up."""
+"""Number of tools that can fail to fit before the remaining ones are skipped."""
 _MOST_TRIES = 8
-"""Maximum number of such attempts: each prints and counts a whole text."""
+"""Maximum number of such attempts. Each prints a whole text and counts its tokens."""
 _LEAST_SHARE = 64
-"""Filling stops when less than this fraction of the budget is left."""
+"""Fraction of the budget below which filling stops."""
 CatalogLevel: TypeAlias = Literal["full", "signatures", "names", "namespaces"]
-"""The least detail shown of any tool: its declaration; its signature; its name; only a count by namespace."""
+"""Least detail shown of any tool: its declaration; its signature; its name; only a count by namespace."""
 
 
 class _Facts(NamedTuple):
-    """Facts about a degree of detail."""
+    """Properties of a degree of detail."""
 
     usual_cost: int
-    """Approximate tokens that it adds to the one before it."""
+    """Approximate number of tokens that this degree adds to the one before it."""
     level: CatalogLevel
     manner: str
-    """Words of the catalog if some tool is not shown better."""
+    """Coverage of a catalog that shows some tool at this degree and not better."""
 
 
 _FACTS: Mapping[Degree, _Facts] = {
@@ -52,7 +52,7 @@ _FACTS: Mapping[Degree, _Facts] = {
     Degree.FULL: _Facts(100, "full", "in full"),
 }
 _MOST_GUESSES = 5
-"""Interpolated guesses; after them the search is binary, however much the tools differ in size."""
+"""Number of interpolated guesses, after which the search is binary, however much the tools differ in size."""
 
 Degrees = dict[ToolName, Degree]
 
@@ -63,8 +63,8 @@ def fill_budget(
     """Returns the highest degrees of detail that fit the budget.
 
     Likely tools are raised to full detail first, one by one. The others are raised together, one degree at a time, in
-    the order of `names`; a few that do not fit are skipped. With a larger budget, the first tool whose degree differs
-    has a higher one.
+    the order of `names`; a few that do not fit are skipped. If two budgets give different degrees, the first tool that
+    differs has the higher degree with the larger budget.
 
     Args:
             names: all tools, best first.
@@ -92,7 +92,7 @@ class _Filling:
         self._spent = cost(degrees)
 
     def raise_to(self, waiting: Sequence[ToolName], degree: Degree) -> int:
-        """Raises as many of the first tools as fit, then some after one that does not; returns their number."""
+        """Raises as many of the first tools as fit, then some after a tool that does not fit. Returns their number."""
         reached = self._raise_first(waiting, degree)
         return reached + (self._raise_others(waiting[reached + 1 :], degree) if degree > Degree.NAMED else 0)
 
@@ -116,7 +116,7 @@ class _Filling:
         return total
 
     def _raise_first(self, waiting: Sequence[ToolName], degree: Degree) -> int:
-        """Raises as many of the first tools as fit: a search by interpolation, because tools cost about the same."""
+        """Raises as many of the first tools as fit, by an interpolation search, because tools cost about the same."""
         low, spent = 0, self._spent
         high, over = len(waiting) + 1, 0
         probe = min(len(waiting), 1 + (self._budget - self._spent) // _FACTS[degree].usual_cost)
@@ -139,16 +139,16 @@ class _Filling:
 
 
 _TOKEN = re.compile(
-    r" ?[A-Z]?[a-z]{1,12}"  # a word, or a part of one in camel case; a space before it belongs to it
+    r" ?[A-Z]?[a-z]{1,12}"  # a word, or part of a camel-case word, with the space before it
     r"| ?[A-Z]{1,4}"
     r"|[0-9]{1,3}"
-    r"| ?[!-/:-@\[-^`{-~]{1,4}\n?"  # signs next to each other, and the end of the line after them
+    r"| ?[!-/:-@\[-^`{-~]{1,4}\n?"  # adjacent punctuation, and the line end after it
     r"|_|\s+"
     r"|[^\x00-\x7f]{1,2}"
     r"|[\x00-\x08\x0e-\x1b\x7f]"
 )
-"""Matches about one token each. The counts lie between those of OpenAI's o200k_base and those of the tokenizer that
-Anthropic published for Claude 2, on declarations in both languages, JSON Schema and English (docs/catalog.md)."""
+"""Matches about one token each. The counts lie between those of OpenAI's o200k_base and of the tokenizer that Anthropic
+published for Claude 2, on declarations in both languages, JSON Schema and English (docs/catalog.md)."""
 
 
 def estimated_tokens(text: str) -> int:
@@ -157,16 +157,16 @@ def estimated_tokens(text: str) -> int:
 
 
 _LEAST_BUDGET = 500
-"""Minimum budget in tokens: room for the search instructions and some names."""
+"""Minimum budget in tokens: enough for the search instructions and some names."""
 _NEWS_SHARE = 8
-"""News may take this fraction of the budget even after all of it is spent."""
+"""Fraction of the budget that news can take even after all of the budget is spent."""
 _MOST_UNGROUPED = 40
-"""Maximum number of names in a namespace that are listed individually and not by group."""
+"""Maximum number of names that are listed one by one in a namespace. More are listed by group."""
 _LEAST_GROUP = 3
 _MAX_REASON, _MOST_REASONS = 200, 10
-"""Maximum length of the reason why a namespace has no tools, and maximum number of such reasons."""
+"""Maximum characters of the reason why a namespace has no tools, and maximum number of such reasons."""
 _MOST_GROUPS = 40
-"""Maximum number of groups mentioned without naming any of their tools."""
+"""Maximum number of groups that are mentioned without naming any of their tools."""
 
 ToolsByName: TypeAlias = Mapping[ToolName, Tool]
 
@@ -180,14 +180,12 @@ class Catalog:
     before the rest, inputs before results. The text then explains how to search for more.
 
     Args:
-            tools: may change at any time.
-            budget_tokens: for the text and its news together; when it is spent, each of the news may still take an
-                eighth.
-            count_tokens: counts the tokens of a text; by default, they are estimated.
-            first: names of tools and namespaces that are likely to be needed. They are shown in full before any others,
-                in this order, as far as they fit.
-            learnt: observed results of tools that declare none, by tool; see `LearntResults`.
-            complete: True if programs have no other tools; otherwise the text always explains how to search for more.
+            tools: may change at any time. budget_tokens: for the text and its news together. Once it is spent, each
+            piece of news can still take an eighth. count_tokens: counts the tokens of a text; by default, they are
+            estimated. first: names of tools and namespaces that are likely to be needed. They are shown in full before
+            any others, in this order, as far as they fit. learnt: by tool, observed results of tools that declare no
+            output; see `LearntResults`. complete: True if programs have no other tools; otherwise the text always
+            explains how to search for more.
 
     Raises:
         ConfigError: the budget is less than 500 tokens.
@@ -215,7 +213,7 @@ class Catalog:
         self.complete = complete
         self._shown: ToolsByName = tools.snapshot()
         self.level: CatalogLevel
-        """The least detail shown of any tool, in the text or in news."""
+        """Least detail shown of any tool, in the text or in news."""
         self.level, self.text = self._show(self._shown, budget_tokens, "")
         self._spent = self._count(self.text)
 
@@ -230,7 +228,7 @@ class Catalog:
         return any(tool.has_schemas and tool.output_schema is None for tool in self._shown.values())
 
     def again(self, tools: ToolRegistry) -> Catalog:
-        """Returns a catalog with the same text and no news, for another conversation over the same tools."""
+        """Returns a catalog with the same text and no news, for another conversation about the same tools."""
         other = copy(self)
         vars(other).update(_tools=tools)
         return other
@@ -257,7 +255,7 @@ class Catalog:
         return text
 
     def _show(self, tools: ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
-        """Describes the tools within the budget; also returns the least detail shown of any of them."""
+        """Describes the tools within the budget. Also returns the least detail shown of any of them."""
         tools = {name: self._with_learnt(name, tool) for name, tool in tools.items()} if self._learnt else tools
         views = DegreePrinter(tools, self._language)
         names = sorted(tools, key=_by_turns(tools))
@@ -269,7 +267,7 @@ class Catalog:
             return self._partial(views, degrees, budget, heading)
 
         def cost(degrees: Mapping[ToolName, Degree]) -> int:
-            # A tool heavier than the whole budget of tokens cannot fit, so it is not read.
+            # A tool whose weight exceeds the whole budget cannot fit, so it is not read.
             heaviest = max((views.weight(*each) for each in degrees.items()), default=0)
             return heaviest if heaviest > budget else self._count(text(degrees))
 
@@ -281,12 +279,12 @@ class Catalog:
         return replace(tool, description=f"{tool.description}\n\n{remark[0].upper()}{remark[1:]}") if remark else tool
 
     def _likely(self, tools: ToolsByName) -> list[ToolName]:
-        """Returns the tools that the host named, individually or by namespace, in its order."""
+        """Returns the tools that the host named, individually or by namespace, in the host's order."""
         return [name for first in self._first for name in tools if first in (str(name), name.namespace)]
 
     def _whole(self, views: DegreePrinter, tools: ToolsByName, budget: int, heading: str) -> str | None:
-        """Returns all declarations, or None if they do not fit. Checks names first, then descriptions, then the
-        declarations of more and more tools: reading and printing very many in full would take long."""
+        """Returns all declarations, or None if they do not fit. Tries names first, then descriptions, then the
+        declarations of more and more tools, because reading and printing very many in full would take long."""
         if self._count("\n".join(f"{name.name}(): Promise" for name in tools)) > budget:
             return None
         legend = abbreviate({name: Doc(tool.description) for name, tool in tools.items()})
@@ -308,7 +306,8 @@ class Catalog:
         return text if self._count(text) <= budget else None
 
     def _partial(self, views: DegreePrinter, degrees: Mapping[ToolName, Degree], budget: int, heading: str) -> str:
-        """Describes the tools at these degrees. As room shrinks, more namespaces are counted instead of listed."""
+        """Describes the tools at these degrees. The less room there is, the more namespaces are counted instead of
+        listed."""
         manner = _FACTS[min(degrees.values())].manner
         text = self._remark(f"{heading}{_plural(len(degrees), 'tool')}, {manner}.{_advice(degrees)}") + self._missing(
             heading
@@ -332,7 +331,7 @@ class Catalog:
         return text
 
     def _missing(self, heading: str) -> str:
-        """Explains why namespaces have no tools, such as a server that is not connected; empty in news."""
+        """Explains why namespaces have no tools, such as a server that is not connected. Empty in news."""
         if heading:
             return ""
         problems = self._tools.problems
@@ -354,7 +353,7 @@ class Catalog:
 
 
 def _advice(tools: Iterable[ToolName]) -> str:
-    """Tells how to search for more tools, with the first tool as an example."""
+    """Explains how to search for more tools, with the first tool as an example."""
     example = next(iter(tools), "name")
     return (
         ' Search for more: `await tools.search("words")` returns { items: { name, signature, description }[] },'
@@ -363,10 +362,9 @@ def _advice(tools: Iterable[ToolName]) -> str:
 
 
 def _by_turns(tools: Iterable[ToolName]) -> Callable[[ToolName], tuple[object, ...]]:
-    """Returns a sort key: tools without a namespace, which are the host's own, come first; then the first tool of each
-    namespace, then the second ones. Within a namespace, names of few words come first, and those of large groups before
-    others, because longer names tend to do something special.
-    """
+    """Returns a sort key. Tools without a namespace, which are the host's own, come first; then the first tool of each
+    namespace, then the second ones, and so on. Within a namespace, names of few words come first, and large groups
+    before small ones, because longer names tend to be more specialised."""
     sizes = Counter((name.namespace, _group(name.name)) for name in tools)
 
     def plainness(name: ToolName) -> tuple[object, ...]:
@@ -379,13 +377,14 @@ def _by_turns(tools: Iterable[ToolName]) -> Callable[[ToolName], tuple[object, .
 
 
 def _group(name: str) -> str:
-    """Returns a name's first word with its underscore, such as `issues_` of `issues_list_for_repo`; empty if none."""
+    """Returns a name's first word with its underscore, such as `issues_` of `issues_list_for_repo`; empty if there is
+    none."""
     beginning, underscore, end = name.partition("_")
     return beginning + underscore if beginning and end else ""
 
 
 def _names(namespace: str | None, named: Sequence[str], every: Sequence[str]) -> Iterator[str]:
-    """Yields lines with the names to show of a namespace. If there are very many, a shared prefix is printed once."""
+    """Yields lines with the names to show of a namespace. If there are very many, shared prefixes are printed once."""
     sizes = Counter(map(_group, every))
     grouped = {group for group, size in sizes.items() if group and size >= _LEAST_GROUP}
     if len(every) <= _MOST_UNGROUPED or len(grouped) < 2:
@@ -408,7 +407,7 @@ def _names(namespace: str | None, named: Sequence[str], every: Sequence[str]) ->
 
 
 def _differ(before: Tool, after: Tool) -> bool:
-    """True if a model has to be shown the newer version of a tool."""
+    """True if the model has to be shown the newer version of a tool."""
     return before is not after and _content(before) != _content(after)
 
 

@@ -1,6 +1,6 @@
-"""`tools.search` and `tools.describe`: the tools by which a program finds the others.
+"""`tools.search` and `tools.describe`: tools with which a program finds other tools.
 
-They are always available, belong to no registry or list, and see the current tools.
+They are always available, are in no registry or list, and see the current tools.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from corral.types import ExecutionContext, JsonSchema, Language, ToolName
 T = TypeVar("T")
 
 Form: TypeAlias = Literal["usual", "line"] | int
-"""A declaration with this many levels of the result, or a one-line signature."""
+"""Declaration with this many levels of the result, or a one-line signature."""
 
 _MAX_SECOND_LEVEL = 3_000
-"""If no depth is requested, the second level of a result's objects is left out when it has more characters."""
+"""Maximum characters of a declaration with the second level of a result's objects, if no depth is requested."""
 _MAX_DECLARATION_CHARACTERS = 40_000
-"""Declarations with more characters are shortened."""
+"""Maximum characters of a declaration, before it is shortened."""
 _MOST_KEPT_CHARACTERS = 2_000_000
 _LARGE_BYTES = 32_000
-"""Size in bytes above which a schema is read in a worker; reading one of this size takes up to 0.1 s."""
+"""Bytes above which a schema is read in a worker. Reading one of this size takes up to 0.1 s."""
 _SECONDS = 5.0
-"""Seconds of processor time, for one text."""
+"""Maximum seconds of processor time for one text."""
 
 
 class TextCache:
-    """Caches the most recent texts of tools in one language."""
+    """Cache of the most recent texts about tools in one language."""
 
     def __init__(self, language: Language) -> None:
         self._language: Language = language
@@ -120,7 +120,7 @@ def make_text(form: Form, name: ToolName, shape: ToolOutline, language: Language
 def _is_large(shape: ToolOutline) -> bool:
     try:
         return len(to_json((shape.description, shape.input_schema, shape.output_schema))) > _LARGE_BYTES
-    except ValueError:  # nested so deeply that most of it is cut off
+    except ValueError:  # too deep: most of it is cut off
         return False
 
 
@@ -132,7 +132,7 @@ _turns: RunVar[dict[tuple[str | None, str], anyio.Lock]] = RunVar("corral_turns_
 
 @asynccontextmanager
 async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
-    """Makes an event loop do one thing at a time for each user."""
+    """Makes an event loop do one such piece of work at a time for each user."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -143,7 +143,7 @@ async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
         async with lock:
             yield
     finally:
-        if not lock.locked():  # nobody waits either
+        if not lock.locked():  # nor does anyone wait
             turns.pop(owner, None)
 
 
@@ -152,7 +152,7 @@ _FOUND_BY_DEFAULT = 10
 _MOST_DESCRIBED = 20
 _MOST_NAMESPACES = 20
 _MAX_DEPTH = 20
-"""Levels of objects in a result."""
+"""Number of levels of objects to show in a result."""
 
 _PREFIX = re.compile(r"(tools|codemode)\.")
 
@@ -209,7 +209,7 @@ _DESCRIBED: JsonSchema = {
 
 
 class _Input:
-    """Accepts an object, or its first member alone in one of these forms."""
+    """Schema for an object, or for its first member alone in one of these forms."""
 
     runs_code = False
 
@@ -241,8 +241,8 @@ _DESCRIBE_OUTPUT = _Output(_DESCRIBED)
 
 
 def checked_discovery(tools: ToolRegistry, language: Language) -> Mapping[ToolName, Tool]:
-    """The two tools as programs are checked against them: whether `tools.describe` returns a list depends on its input,
-    which a declaration cannot express."""
+    """The two tools in the form in which programs are checked against them: whether `tools.describe` returns a list
+    depends on its input, which a declaration cannot express."""
     discovery = discovery_tools(tools, language)
     name = ToolName(None, "describe")
     return {**discovery, name: replace(discovery[name], output=ANYTHING)}
@@ -251,7 +251,7 @@ def checked_discovery(tools: ToolRegistry, language: Language) -> Mapping[ToolNa
 def discovery_tools(
     tools: ToolRegistry, language: Language, learnt: LearntResults | None = None
 ) -> Mapping[ToolName, Tool]:
-    """The two tools for programs in a language; `tools` may change at any time."""
+    """The two tools for programs in one language. `tools` can change at any time."""
     discovery = _Discovery(tools, language, learnt)
     both = (
         Tool(
@@ -329,7 +329,7 @@ class _Discovery:
         return [await self._describe_or_explain(each, form, context) for each in name]
 
     async def _describe_or_explain(self, asked: str, form: Form, context: ExecutionContext) -> dict[str, str]:
-        """Describes one of several tools: an unknown name must not cost the others their answer."""
+        """Describes one of several tools. An unknown name must not make the whole call fail."""
         try:
             return await self._describe(asked, form, context)
         except ToolNotFound as error:

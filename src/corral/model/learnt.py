@@ -30,32 +30,32 @@ from corral.tools.signature import underlying_function
 from corral.types import ExecutionContext, JsonSchema, Language, Owner, ToolName
 
 LearntLevel: TypeAlias = Literal["off", "kinds", "shapes"]
-"""`off` learns nothing; `kinds` tells texts from JSON; `shapes` also learns members and items."""
+"""`off` learns nothing; `kinds` distinguishes texts from JSON; `shapes` also learns members and items."""
 _Kind: TypeAlias = Literal["text", "json", "integer", "number", "boolean", "null", "bytes", "object", "list", "unknown"]
 
 _REMARK = "seen in results, not promised"
 _MAX_REMARK = 200
 """Maximum characters about a tool's results that a model reads."""
 _SHOWN_FROM, _EXECUTIONS, _REQUIRED_FROM = 5, 2, 10
-"""Results, and distinct executions, needed before a shape is shown; results needed before members are required."""
+"""Numbers of results and of distinct executions before a shape is shown, and of results before members are required."""
 _RESTART_AFTER = 3
-"""Consecutive results of another shape that replace the previous one."""
+"""Number of consecutive results of another shape after which it replaces the known one."""
 
 _MAX_KINDS = 3
 _MAX_MEMBERS = 40
 _MAX_DEPTH = 4
 _MAX_PARTS = 150
-"""Maximum number of places remembered for one tool."""
+"""Maximum number of positions in results that are remembered for one tool."""
 _MAX_LOOKS = 150
 """Maximum number of values examined in one result."""
 _ALL_LOOKED_AT, _ONE_OF = 30, 8
-"""Number of first results that are all examined; later, one in this many is."""
+"""Number of first results that are all examined. Later, one out of this many is."""
 _MAX_ITEMS = 8
-"""Items of a list, and values of a dictionary, that are examined: a sample from all positions."""
+"""Number of items of a list, or values of a dictionary, that are examined: a sample from all positions."""
 _MAX_JSON_TEXTS, _MAX_JSON_CHARS = 5, 1_000
-"""Maximum number of strings per result that are tried as JSON, and maximum length of one."""
+"""Maximum number of strings per result that are parsed as JSON, and maximum length of one."""
 _MANY_ALIKE = 20
-"""An object with this many members of one kind is a dictionary."""
+"""Number of members of one kind from which an object counts as a dictionary."""
 
 _MAX_TOOLS = 1_000
 _MAX_FILE_BYTES = 8_000_000
@@ -67,7 +67,7 @@ _DIGITS = re.compile(r"[0-9]{3}|[0-9].*[a-zA-Z_].*[0-9]")
 
 
 class _KindForms(NamedTuple):
-    """Forms of a kind of values: its JSON Schema, and its names in words and in both languages."""
+    """Ways to write a kind of values: as JSON Schema, in words, and in both languages."""
 
     schema: JsonSchema
     words: str
@@ -89,7 +89,7 @@ _FORMS: Mapping[_Kind, _KindForms] = {
     "bytes": _KindForms({"type": "string", "format": "binary"}, "bytes", "Uint8Array", "bytes"),
     "unknown": _KindForms({}, "", "unknown", "Any"),
 }
-"""In the order in which kinds are listed."""
+"""Kinds in the order in which they are listed."""
 
 
 class _Notation(NamedTuple):
@@ -133,7 +133,8 @@ _KINDS: Mapping[type, _Kind] = {
 
 @dataclass(slots=True)
 class Seen:
-    """Types of the values at one place of results: the results themselves, a named member, or the items of a list."""
+    """Types of the values at one position of results: the results themselves, a named member, or the items of a
+    list."""
 
     times: int = 0
     """Number of values."""
@@ -141,15 +142,15 @@ class Seen:
     """Number of results that had any such value."""
     kinds: set[_Kind] = field(default_factory=set[_Kind])
     objects: int = 0
-    """Number of values that are objects with these members."""
+    """Number of values that are objects with `members`."""
     members: dict[Annotated[str, Field(pattern=f"^{_NAME.pattern}$")], Seen] = field(default_factory=dict[str, "Seen"])
     values: Seen | None = None
-    """Values of dictionaries, which are objects whose keys are data; they have no `members`."""
+    """Observations of the values of dictionaries, objects whose keys are data. They have no `members`."""
     items: Seen | None = None
 
 
 def look(value: object, depth: int = _MAX_DEPTH) -> Seen:
-    """Examines a bounded sample of a value; `depth` is the number of levels of objects and lists to keep."""
+    """Examines a bounded sample of a value, to a depth of `depth` levels of objects and lists."""
     return _Look().at(value, depth)
 
 
@@ -204,7 +205,7 @@ class _Look:
 
 
 def _kind(value: object) -> _Kind:
-    """Returns the kind of a value after conversion: bridges write dates and the like as strings."""
+    """Returns the kind of a value as programs receive it: bridges write dates and the like as strings."""
     known: _Kind | None = _KINDS.get(type(value))
     if known is None:
         known = next((kind for each, kind in _KINDS.items() if isinstance(value, each)), None)
@@ -216,7 +217,7 @@ def _is_name(key: str) -> bool:
 
 
 def _some(values: Any) -> list[Any]:
-    """Returns the first, the last and some values in between, without going through all."""
+    """Returns the first, the last and some values in between, without visiting all."""
     if not isinstance(values, list | tuple):
         return list(islice(values, _MAX_ITEMS))
     some = cast("list[Any]", values)
@@ -226,7 +227,7 @@ def _some(values: Any) -> list[Any]:
 
 
 def widen(seen: Seen, more: Seen, *, in_one: bool = False) -> None:
-    """Merges further observations of a place; `in_one`: they come from the same result."""
+    """Merges further observations of a position. With `in_one`, they come from the same result."""
     seen.times += more.times
     seen.results = max(seen.results, more.results) if in_one else seen.results + more.results
     kinds = seen.kinds | more.kinds
@@ -265,7 +266,8 @@ def _unite(members: Mapping[str, Seen]) -> Seen:
 
 
 def _tell_dictionary(seen: Seen) -> None:
-    """Makes an object a dictionary if its names are data: there are many, most come once, or all hold the same."""
+    """Makes an object a dictionary if its names are data: there are many, most occur once, or all have the same
+    kind."""
     members = list(seen.members.values())
     once = sum(each.results == 1 for each in members)
     kinds = {kind for each in members for kind in each.kinds} - {"null"}
@@ -279,12 +281,12 @@ def _tell_dictionary(seen: Seen) -> None:
 
 
 def _outline(seen: Seen) -> tuple[frozenset[str], frozenset[str]]:
-    """Returns the member names of a value, and those of its items."""
+    """Returns the member names of a value and of its items."""
     return frozenset(seen.members), frozenset(seen.items.members if seen.items else ())
 
 
 def _is_alike(seen: Seen, new: Seen) -> bool:
-    """True if a result has the known kinds, and at least half of its members are known."""
+    """True if a result has only known kinds, and at least half of its members are known."""
     if "unknown" in seen.kinds or seen.kinds <= {"null"}:
         return True
     known: set[_Kind] = {*seen.kinds, "null"}
@@ -328,7 +330,7 @@ def _bound(seen: Seen) -> None:
 
 
 def _is_shown(member: Seen) -> bool:
-    """False if a name came in one result only: it may be data."""
+    """False if a name occurred in only one result, and so can be data."""
     return member.results > 1
 
 
@@ -359,7 +361,7 @@ def _schema_of(kind: _Kind, seen: Seen) -> JsonSchema:
 
 
 def type_text(seen: Seen, language: Language, characters: int) -> str:
-    """Prints the observed type on one line for a reader, with as many levels and members as fit."""
+    """Prints the observed type on one line, with as many levels and members as fit."""
     forms = [*((depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)), *((1, most) for most in range(16, 1, -1))]
     texts = (_type(seen, _NOTATIONS[language], depth, members) for depth, members in forms)
     return next((text for text in texts if len(text) <= characters), _words(seen))
@@ -410,7 +412,7 @@ class _Learnt:
     user_id: str
     seen: Seen = field(default_factory=Seen)
     other: Seen | None = None
-    """The latest results, if they have another shape."""
+    """Observations of the latest results, if they have another shape."""
     executions: int = 0
     last_execution: str = ""
 
@@ -451,9 +453,9 @@ class LearntTool(NamedTuple):
     organization_id: str | None
     user_id: str
     results: int
-    """Number of results."""
+    """Number of results observed."""
     schema: JsonSchema
-    """Their JSON Schema, as `output_schema=` takes it."""
+    """JSON Schema of the results, for use as `output_schema=`."""
 
 
 @checked
@@ -461,13 +463,13 @@ class LearntResults:
     """Learns the kinds or shapes of results of tools that declare none; never keeps a value.
 
     Observations are kept in memory, for each user of an organization and each version of a tool (its name, namespace,
-    function, description and schemas). Models read them in `search`, `describe`, and the feedback on programs that
-    failed; shapes also in the catalog. Nothing is checked against them.
+    function, description and schemas). Models read them in `search`, `describe` and the feedback on failed programs;
+    they also read shapes in the catalog. Nothing is checked against them.
 
     Args:
-            level: `kinds` tells texts from JSON; `shapes` adds members and items, which are shown after five results
-                from two executions; `off` learns nothing.
-            file: is read now, if it exists, and written by `save`, which closing the Corral calls.
+            level: `kinds` distinguishes texts from JSON; `shapes` adds members and items, which are shown after five
+            results from two executions; `off` learns nothing. file: is read now, if it exists, and written by `save`,
+            which closing the Corral calls.
 
     Raises:
         ConfigError: the file cannot be read, or does not contain learnt results.
@@ -485,7 +487,7 @@ class LearntResults:
             self._read(self._file)
 
     def observe(self, tool: Tool, value: object, context: ExecutionContext, execution_id: str) -> None:
-        """Learns from a result, as plain data, that a program has received."""
+        """Learns from a result that a program has received, as plain data."""
         if self.level == "off" or tool.stream or not says_nothing(tool.output_schema):
             return
         with self._lock:
@@ -529,7 +531,7 @@ class LearntResults:
         return {name: text for name, text in lines.items() if text}
 
     def tools(self, context: ExecutionContext | None = None) -> tuple[LearntTool, ...]:
-        """Returns everything learnt, or only what a caller's own results have taught."""
+        """Returns everything learnt, or only from the caller's own results."""
         with self._lock:
             return tuple(
                 LearntTool(learnt.tool, owner.organization_id, owner.user_id, seen.results, json_schema(seen))
@@ -540,7 +542,7 @@ class LearntResults:
             )
 
     def forget(self, tool: str | None = None, context: ExecutionContext | None = None) -> None:
-        """Forgets all versions of one tool or of all tools, for one user or for all."""
+        """Forgets all versions of one tool or of all tools, for one user or for all users."""
         with self._lock:
             self._is_changed = True
             for owner, of_owner in list(self._owners.items()):
@@ -549,8 +551,8 @@ class LearntResults:
                         self._drop(owner, version)
 
     def save(self) -> None:
-        """Writes the file, if there is one and anything has changed. It is replaced as a whole; only its owner can read
-        it.
+        """Writes the file, if one was named and something has changed. It is replaced as a whole, and only its owner
+        can read it.
 
         The most recent tools are written first, up to 8 MB.
 
@@ -601,7 +603,7 @@ class LearntResults:
         return self._keep(_Learnt(tool=tool.label, version=version, **owner._asdict()))
 
     def _keep(self, learnt: _Learnt) -> _Learnt:
-        """Stores the results of a tool; beyond the maximum, drops the oldest of the owner with the most."""
+        """Stores the results of a tool. Beyond the maximum, drops the oldest of the owner who has the most."""
         of_owner = self._owners.setdefault(Owner(learnt.organization_id, learnt.user_id), {})
         self._size += learnt.version not in of_owner
         of_owner[learnt.version] = learnt
@@ -624,7 +626,7 @@ class LearntResults:
             named = (tool.namespace, tool.name, *source, tool.description)
             try:
                 written = to_json((named, tool.input_schema, tool.output_schema))
-            except ValueError:  # nested too deeply
+            except ValueError:  # the schema is nested too deeply
                 written = to_json(named)
             known = self._versions[tool] = hashlib.sha256(written).hexdigest()
         return known

@@ -31,16 +31,16 @@ Answer: TypeAlias = Callable[
 _SKILLS_CHARS = 4_000
 """Maximum characters of all skills in the rules: about 1,000 tokens."""
 _NAMES_SHOWN, _MAX_NAME_CHARACTERS = 20, 60
-"""Maximum number of a session's files that are named, and maximum characters of a name; other files are counted."""
+"""Maximum number of a session's files that are named, and maximum characters of a name. Other files are counted."""
 _PLAIN_NAME = re.compile(r"\w[\w .()+@-]*/?")
-"""File names that are safe in a prompt: programs and users choose them."""
+"""File names that are safe in a prompt, because programs and users choose them."""
 _CLIENTS: Mapping[Language, tuple[str, ...]] = {
     "typescript": ("fetch", "EventSource", "WebSocket"),
     "python": ("urllib.request",),
 }
 _LIBRARY: Mapping[Language, str] = {"typescript": "", "python": "the standard library"}
 _ABSENT: Mapping[Language, tuple[str, ...]] = {"typescript": (), "python": ("processes",)}
-"""Things that no program has, by language."""
+"""Things that programs in each language lack."""
 _PYTHON_CLIENTS = ("requests", "httpx")
 """Packages that send requests, like `urllib.request`."""
 Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
@@ -66,7 +66,7 @@ _UNKNOWN: Mapping[Language, str] = {
     "typescript": "; `unknown` is a string or JSON: look at one before you rely on it",
     "python": "; `Any` is a string or JSON: look at one before you rely on it",
 }
-"""Rule if a tool declares no output."""
+"""Rule for when a tool declares no output."""
 _STREAMS: Mapping[Language, str] = {
     "typescript": """\
 A tool that gives an AsyncIterable is a stream: `for await (const item of tools.name({ ... }))`; `break` ends it.
@@ -75,7 +75,7 @@ A tool that gives an AsyncIterable is a stream: `for await (const item of tools.
 A tool that gives an AsyncIterator is a stream: `async for item in tools.name(key=value)`; `break` ends it.
 """,
 }
-"""Rules where a tool streams."""
+"""Rules for when a tool streams."""
 _FAILURE = """\
 {checked}If a program is rejected, nothing ran; if it fails, you are told which calls took effect: write only the rest.
 """
@@ -124,24 +124,24 @@ _DESCRIBE: JsonSchema = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Environment of programs, besides the language and their tools."""
+    """Environment of programs, apart from their language and tools."""
 
     mounts: tuple[tuple[str, bool], ...] = ()
     """Directories of a session, and whether programs can write to them."""
     files: tuple[str, ...] = ()
     """Names of files and folders in the working directory."""
     packages: tuple[str, ...] = ()
-    """Packages that they can import."""
+    """Packages that programs can import."""
     python: str = ""
     """Version of Python, if it is not the newest."""
     standard_library: bool = True
-    """False if programs in Python have only parts of it."""
+    """False if programs in Python have only parts of the language."""
     origins: tuple[str, ...] = ()
-    """Origins that they can send requests to."""
+    """Origins to which programs can send requests."""
     skills: tuple[tuple[str, str, str], ...] = ()
     """Name, description and folder of each skill."""
     calls: int | None = None
-    """Maximum number of calls by a program."""
+    """Maximum number of calls per program."""
     seconds: float | None = None
     """Maximum duration of a program."""
     checked: bool = False
@@ -151,7 +151,7 @@ class Surroundings:
 
     @classmethod
     def of(cls, several: Sequence[Surroundings]) -> Surroundings:
-        """Merges several environments: whatever any of them has, and the limits of each."""
+        """Merges several environments: everything that any of them has, and the limits of each."""
         return cls(
             mounts=tuple(dict.fromkeys(mount for each in several for mount in each.mounts)),
             files=tuple(dict.fromkeys(name for each in several for name in each.files)),
@@ -234,7 +234,7 @@ def _join(items: Sequence[str], last: str) -> str:
 
 
 NOWHERE = Surroundings()
-"""An environment without anything but the language and tools."""
+"""Environment with nothing but the language and tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -248,7 +248,7 @@ class ModelTool:
     """Language of its programs."""
     answer: Answer = field(repr=False)
     read: Callable[[object], Any] = field(repr=False)
-    """Validates arguments. Raises ToolError."""
+    """Validates the arguments. Raises ToolError."""
 
     def __repr__(self) -> str:
         return f"<ModelTool {self.name}, {LANGUAGES[self.language].title}>"
@@ -277,7 +277,7 @@ class ModelTool:
         tool_call_id: str | None = None,
         execution_id: str | None = None,
     ) -> ExecutionResult:
-        """Runs the tool and returns the result; for invalid arguments its status is `rejected`. Nulls are ignored.
+        """Runs the tool and returns the result, whose status is `rejected` for invalid arguments. Ignores nulls.
 
         `on_event` receives the program's events, as with `Corral.execute`. `tool_call_id` is the framework's id of the
         model's tool call, for the events. With an `execution_id` the program is durable, and is continued if that
@@ -299,22 +299,23 @@ class ModelTool:
 
 
 class ModelOptions(Audience, total=False):
-    """Options of `Corral.model.tools`. `context` is the caller of the catalog; None means any caller."""
+    """Options of `Corral.model.tools`. `context` is the caller to whom the catalog is shown; None means any caller."""
 
     name: str
     """Name of the tool that runs programs; by default `execute_code`."""
     label: str
-    """Suffix of all names, as in `execute_code_sales`, for a model with several Corrals."""
+    """Suffix of all names, as in `execute_code_sales`, for a model that has several Corrals."""
     catalog: Catalog | None
-    """Catalog of the tools, instead of a new one."""
+    """Catalog of the tools to use instead of a new one."""
     tools: ToolRegistry | None
-    """Tools of the programs, instead of the Corral's."""
+    """Tools for the programs, instead of the Corral's."""
     search: bool
-    """True adds `search_tools` and `describe_tools`; by default, unless the catalog declares all tools in full."""
+    """True adds `search_tools` and `describe_tools`. By default they are added unless the catalog declares all tools in
+    full."""
     env: Mapping[str, str] | None
-    """Environment of programs: `process.env`, in Python `os.environ`."""
+    """Environment variables of programs: `process.env`, in Python `os.environ`."""
     approve: Approve | None
-    """Decides on calls that need an approval, in place of the Corral's function."""
+    """Function that decides on calls that need approval, instead of the Corral's."""
     in_prompt: bool
     """True if the system prompt is that of `Corral.model.prompt`, so that the description needs only one sentence."""
     durable: bool
@@ -330,7 +331,7 @@ def model_tools(
     options: ModelOptions,
     surroundings: Surroundings = NOWHERE,
 ) -> tuple[ModelTool, ...]:
-    """Makes the tool that runs programs and, depending on `options`, two search tools."""
+    """Makes the tool that runs programs and, depending on `options`, two tools for searching."""
 
     async def run(
         input: dict[str, Any],
@@ -397,7 +398,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 def system_prompt(
     base: str, language: Language, catalogs: Mapping[str, Catalog], surroundings: Surroundings = NOWHERE
 ) -> str:
-    """Appends to `base` the rules for programs, and the catalog of each tool that runs programs, by its name."""
+    """Appends to `base` the rules for programs and, by tool name, the catalog of each tool that runs programs."""
     rules = _rules(language, surroundings, *catalogs.values())
     rules = f"You call tools from programs in {LANGUAGES[language].title}.\n\n{rules}"
     shown = [
@@ -427,7 +428,7 @@ def _variables(language: Language, env: Mapping[str, str] | None) -> str:
 
 def _model_tool(name: str, description: str, schema: JsonSchema, answer: Answer, language: Language) -> ModelTool:
     def signature(input: object) -> None:
-        """Provides a signature; never called."""
+        """Provides a signature. Never called."""
 
     tool = define_tool(name=name, input_schema=schema, execute=signature)
 

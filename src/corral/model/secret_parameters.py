@@ -1,4 +1,4 @@
-"""Finds parameters by which a model would pass a secret; a host should inject those itself."""
+"""Finds parameters with which a model would pass a secret. Hosts should inject secrets themselves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
     """Returns paths of properties that look like secrets, such as `auth.api_key`, `servers[].password`,
     `hosts.*.token`.
 
-    Searches references and unions too. A definition that is used in several places is searched once, under the shortest
-    path that leads to it.
+    Also searches references and unions. A definition that is used several times is searched once, under its shortest
+    path.
     """
     if schema is None or not _may_name_secrets(schema):
         return ()
@@ -46,10 +46,11 @@ def secret_parameters(schema: JsonSchema | None) -> tuple[str, ...]:
 
 
 def _may_name_secrets(schema: JsonSchema) -> bool:
-    """True if the schema contains a name or a format of a secret anywhere; most need no closer look."""
+    """True if the schema contains a name or format of a secret anywhere. Most schemas do not, and need no closer
+    look."""
     try:
         return may_name_secrets(to_json(schema))
-    except ValueError:  # it is nested deeply
+    except ValueError:  # the schema is nested too deeply
         return True
 
 

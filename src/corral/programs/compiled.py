@@ -15,9 +15,9 @@ from corral.types import Program
 
 
 class CompiledProgram(NamedTuple):
-    """JavaScript, and its source map (version 3, as JSON) if the compiler has one.
+    """JavaScript, with its source map (version 3, as JSON) if the compiler makes one.
 
-    Without a map, positions are those of the JavaScript.
+    Without a map, positions refer to the JavaScript.
     """
 
     code: str
@@ -28,14 +28,14 @@ class Compiler(ABC):
     """Compiler of one language into JavaScript: statements, or a module with a default export."""
 
     labels: frozenset[str] = frozenset()
-    """Names of the language on a Markdown fence, in lower case, besides the compiler's name in the Corral."""
+    """Names for the language on Markdown fences, in lower case, besides the compiler's name in the Corral."""
 
     @abstractmethod
     async def compile(self, source: str) -> CompiledProgram:
         """Compiles a program. Models write programs, so treat `source` as hostile.
 
         Raises:
-            ProgramRejected: it is not in this language, or too large; `line` and `column` are those of `source`.
+            ProgramRejected: the source is not in this language, or too large. `line` and `column` refer to `source`.
         """
 
     async def open(self) -> None:
@@ -75,7 +75,7 @@ async def compiled_code(source: str, name: str, compiler: Compiler) -> Compiled:
 
 
 def with_source(program: Program, source: str, source_map: SourceMap | None) -> Program:
-    """Returns a prepared program of compiled code with its source's text and positions, without type checks."""
+    """Returns a prepared program: compiled code with the text and positions of its source, without type checks."""
     if source_map is not None:
         program = replace(relocated(program, source_map), positions=(*program.positions, source_map))
     return replace(program, source=source, typed=None)

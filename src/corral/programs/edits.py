@@ -20,7 +20,7 @@ _CLOSING, _OPENING, _REPLACING = range(3)
 
 
 class Edits:
-    """Edits collected on one text. Of two that overlap, the one with the lower start wins, then the older one.
+    """Edits collected on one text. Of two that overlap, the one that starts first wins, then the older one.
 
     `line_end` is a regular expression for line terminators; the default is JavaScript's.
     """
@@ -57,7 +57,7 @@ class Edits:
         self._edits.append(Edit(at, _OPENING, -len(self.text) - 1, self._order, at, new))
 
     def blank(self, start: int, end: int, *, first: bytes = b"", last: bytes = b"") -> None:
-        """Replaces a range with spaces, keeping its lines; `first` and `last` are written at its ends."""
+        """Replaces a range with spaces but keeps its lines. `first` and `last` are written at its ends."""
         spaces = blanked(self.text[start:end].decode()).encode()
         self.replace(start, end, first + spaces[len(first) : len(spaces) - len(last)] + last)
 

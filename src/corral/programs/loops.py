@@ -21,7 +21,7 @@ _MAX_SHOWN = 60
 
 
 class Loop(NamedTuple):
-    """A loop over the result of a call, or over a name that is bound only to that result."""
+    """Loop over the result of a call, or over a name that is bound only to that result."""
 
     path: str
     shown: str

@@ -45,7 +45,7 @@ def read_program(source: str, language: Language, bound: frozenset[str] | None =
     `bound`: it is a notebook's cell, and these are the variables of earlier ones.
 
     Raises:
-        ProgramRejected: it cannot be a program, or takes too long to parse.
+        ProgramRejected: the answer cannot be a program, or takes too long to parse.
     """
     read = _recently if len(source) <= _REMEMBERED_CHARS else _prepared
     return read(source, language, bound)

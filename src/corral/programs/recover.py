@@ -29,9 +29,9 @@ _CLOSING_TAG = re.compile(r"</[A-Za-z][\w-]*>")
 _THOUGHT = re.compile(
     r"^[ \t]*<(/?)(think|thinking|thought|thoughts|reasoning|reflection|scratchpad)>", re.MULTILINE | re.IGNORECASE
 )
-"""A tag around a model's reasoning."""
+"""Tag around a model's reasoning."""
 _TOKEN = re.compile(r"(?:\A\s*|^[ \t]*)(?:<[|｜][\w▁]+[|｜]>)+|(?<![|｜]>)(?:<[|｜][\w▁]+[|｜]>)+\s*\Z", re.MULTILINE)
-"""A special token of a model's template, such as `<|python_tag|>`."""
+"""Special token of a model's template, such as `<|python_tag|>`."""
 _INLINE_CODE = re.compile(r"\s*(`+)(\w+\s)?([^`](?:.*[^`])?)\1\s*", re.DOTALL)
 
 _MARKUP_LINE = re.compile(r"\s*(?:#{1,6}\s|[-*_]{3,}\s*$|[-*+]\s+[\w*`]|\d{1,3}[.)]\s+[\w*`]|\*\*\S|>\s)")
@@ -45,7 +45,7 @@ _CODE_WORD = re.compile(
 )
 _MARKDOWN = frozenset({"markdown", "md"})
 _MAX_ENDS = 8
-"""Maximum number of ends tried for one fence."""
+"""Maximum number of possible ends tried for one fence."""
 _MAX_TRIES = 100
 """Maximum number of ranges tried as blocks. Beyond it, each block ends at the first fence that can close it."""
 _MAX_TRIED = 50_000
@@ -60,7 +60,7 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def well_formed(source: str) -> tuple[str, list[Diagnostic]]:
-    """Returns the source as valid Unicode, and a warning if half of a surrogate pair was replaced.
+    """Returns the source as valid Unicode, and a warning if a lone surrogate was replaced.
 
     Raises ProgramRejected for a NUL character.
     """
@@ -79,12 +79,12 @@ def well_formed(source: str) -> tuple[str, list[Diagnostic]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """The facts about a language that recovery needs."""
+    """Facts about a language that recovery needs."""
 
     labels: frozenset[str]
-    """Names of the language on a fence, in lower case. The first line of an answer can also be one of them."""
+    """Names for the language on fences, in lower case. The first line of an answer can also be one of them."""
     label: str
-    """The recommended name."""
+    """Name that error messages recommend."""
     parses: Callable[[str], bool]
     """True if a text is a program."""
     separator: str = ";"
@@ -139,7 +139,7 @@ def recover(source: str, dialect: Dialect) -> Recovered:
 def without_thoughts(source: str, margin: str = " ") -> str:
     """Blanks a model's reasoning before its program, and special tokens of its template.
 
-    A template can omit the opening tag of the reasoning.
+    Some templates omit the opening tag of the reasoning.
     """
     spans: list[tuple[int, int]] = []
     unclosed: set[str] = set()
@@ -168,7 +168,7 @@ def without_thoughts(source: str, margin: str = " ") -> str:
 def _only_in_comments(source: str, lines: list[str], fences: dict[int, re.Match[str]], dialect: Dialect) -> bool:
     """True if the whole source is a program with fences only in comments or strings.
 
-    Elsewhere backticks can still parse, as tagged templates, but a foreign character cannot.
+    Elsewhere, backticks could still parse as tagged templates, but a foreign character cannot.
     """
     if min(fences) == next(number for number, line in enumerate(lines) if line.strip()):
         return False
@@ -250,7 +250,8 @@ class _Markdown:
         return self._tries_left < 0 or self._characters_left < 0
 
     def _closed(self, block: _Block) -> Iterator[_Block]:
-        """Yields the block with each possible end: bare fences of its kind, at least as long, then the text's end."""
+        """Yields the block with each possible end: bare fences of its kind that are at least as long, then the end of
+        the text."""
         for number in self._after(block):
             fence = self._fences[number]
             if not fence["info"].strip() and fence["run"].startswith(block.run):

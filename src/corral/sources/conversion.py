@@ -24,7 +24,7 @@ _KNOWN_BY: Mapping[str, str] = {
     "agents": "corral.integrations.openai_agents",
     "mcp": "corral.sources.mcp",
 }
-"""Modules that convert objects of each package; each has `tools_of(thing, namespace)`."""
+"""Modules that convert objects, by package. Each has `tools_of(thing, namespace)`."""
 _SERVERS = "corral.sources.mcp"
 _KINDS = (
     "a function, a tool or toolset of pydantic-ai, LangChain or openai-agents, an MCP server, or mcpServers as a dict "
@@ -35,17 +35,16 @@ _OPENAPI = "an OpenAPI document is OpenApi(namespace, document) of corral.source
 
 @checked_as(ToolDefinitionError)
 def tools_from(*things: object, **settings: Unpack[ToolSettings]) -> Converted:
-    """Converts tools of other libraries to tools and tool sources; `Corral(tools=tools_from(...))`.
+    """Converts tools of other libraries to tools and tool sources, for `Corral(tools=tools_from(...))`.
 
-    Takes functions, tools and toolsets of pydantic-ai, LangChain and openai-agents, MCP servers in the same process or
-    to be started, configurations with `mcpServers` as a mapping or a path, our own tools, and lists of all these.
-    `namespace` applies to all of them, unless a configuration names its servers; a `ToolSource` has its own. Other
-    settings also apply to all of them, as by `Tool.with_settings`; settings that are not passed stay unchanged.
+    Accepts functions; tools and toolsets of pydantic-ai, LangChain and openai-agents; MCP servers in this process or to
+    be started; configurations with `mcpServers` as a mapping or a path; our own tools; and lists of all these.
+    `namespace` applies to all of them, except that a configuration names its servers and a `ToolSource` has its own.
+    Other settings also apply to all of them, as by `Tool.with_settings`; settings that are not passed stay unchanged.
 
     Raises:
-        ToolDefinitionError: an object has another type, cannot be a tool, or cannot be in that namespace; or a
-            setting is wrong.
-        ConfigError: a configuration is wrong.
+        ToolDefinitionError: an object has another type, cannot be a tool or cannot be in that namespace, or a setting
+            is invalid. ConfigError: a configuration is invalid.
         MissingExtra: the extra that converts them is not installed.
     """
     check_settings("tools_from", **settings)
@@ -94,7 +93,7 @@ def _foreign(thing: object, namespace: str | None) -> Converted:
 
 
 def _require_servers(config: Mapping[str, Any] | Path | str) -> None:
-    """Raises ToolDefinitionError for a value that does not look like a configuration of MCP servers."""
+    """Raises ToolDefinitionError if a value does not look like a configuration of MCP servers."""
     if isinstance(config, Mapping):
         if config.keys() & {"openapi", "swagger"}:
             raise ToolDefinitionError(_OPENAPI)

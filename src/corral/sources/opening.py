@@ -1,4 +1,4 @@
-"""Opens sources that get their tools from a server, whose schemas are built on first use."""
+"""Opens sources that get their tools from a server. Schemas are built on first use."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from corral.tools.json_schema.document_schema import DocumentSchema
 from corral.types import JsonSchema
 
 _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-"""Dialect of the built schemas, so that they are not searched for older forms."""
+"""Dialect of the built schemas, which spares a search for the keywords of older dialects."""
 
 
 class DeferredSchema:
-    """An input or an output schema that is built on first use."""
+    """Input or output schema that is built on first use."""
 
     runs_code = False
 
@@ -61,7 +61,7 @@ _LONGEST_RETRY_SECONDS = 60.0
 
 @asynccontextmanager
 async def asked(ask: Callable[[], Awaitable[str | None]], *, required: bool) -> AsyncGenerator[None]:
-    """Calls `ask` before the block and, while it returns a problem, again within the block, with back-off.
+    """Calls `ask` before the block. While `ask` returns a problem, calls it again during the block, with back-off.
 
     Raises:
         StartFailed: the source is `required`, and the first call returned a problem.
@@ -90,7 +90,7 @@ async def _ask_again(ask: Callable[[], Awaitable[str | None]]) -> None:
 
 
 def bind_context(value: Any, call: ToolCall) -> tuple[list[Any], dict[str, Any]]:
-    """Binds a tool's function to its input and the caller's context."""
+    """Binds the input and the caller's context to the arguments of a tool's function."""
     return [value, call.context], {}
 
 

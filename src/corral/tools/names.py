@@ -1,7 +1,7 @@
 """Names of tools and namespaces in programs.
 
-A guest name is a member of `tools` in JavaScript and in Python. It is made from the original name by
-these rules, in this order, and never re-cased:
+A guest name is a member of `tools` in JavaScript and in Python. It is made from the original name by the following
+rules, in this order. Case never changes.
 
 1. Letters lose their accents (`naïve` → `naive`); other letters and digits outside ASCII become `u` and their code
    point in hexadecimal (`日本` → `u65e5u672c`).
@@ -32,7 +32,8 @@ from itertools import count
 from corral.errors import ToolDefinitionError
 
 RESERVED_ROOT_NAMES = frozenset({"search", "describe"})
-"""Not allowed for tools without a namespace: programs search the catalog with them. Namespaces get a suffix."""
+"""Names that tools without a namespace cannot have, because programs search the catalog with them. Namespaces get a
+suffix."""
 
 # ECMA-262: keywords, future reserved words in strict mode, names that strict code cannot bind; and TypeScript's own.
 _JAVASCRIPT_WORDS = """
@@ -48,7 +49,7 @@ _SUFFIXED = frozenset([*f"{_OBJECT_MEMBERS} {_CALLED_BY_THE_LANGUAGE}".split(), 
 _KEPT = frozenset(_JAVASCRIPT_WORDS.split()) - _SUFFIXED
 
 _SUFFIXED_NAMESPACES = RESERVED_ROOT_NAMES | {"codemode", "corral", "tools"}
-"""Members that `tools` itself has; namespaces with these names get a suffix."""
+"""Members of `tools` itself. Namespaces with these names get a suffix."""
 
 _SEPARATORS = re.compile(r"[\s\-./:]")
 _DUNDER = re.compile(r"__[^_](.*[^_])?__")
@@ -62,7 +63,7 @@ def _ascii(character: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def identifier(name: str) -> str:
-    """Converts `name` to an identifier, by the rules of this module. The identifier of an identifier is itself.
+    """Converts `name` to an identifier, by the rules of this module. Identifiers are unchanged.
 
     Raises:
         ToolDefinitionError: no character of the name is allowed in an identifier.
@@ -100,7 +101,7 @@ def namespace_identifier(namespace: str) -> str:
 
 
 def distinct_identifiers(names: Iterable[str]) -> dict[str, str]:
-    """Returns a different identifier for each of the `names` (which differ) of one namespace."""
+    """Returns a distinct identifier for each of the `names`, which differ, of one namespace."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[identifier(name)].append(name)

@@ -12,7 +12,8 @@ RateScope: TypeAlias = Literal["user", "organization", "everyone"]
 """Callers whose calls are counted together. A user belongs to an organization; a user without one counts alone."""
 
 RateLimit: TypeAlias = str | Mapping[RateScope, str]
-"""`"30/minute"` counts per user; a mapping has rates by scope: `{"user": "30/minute", "everyone": "500/minute"}`."""
+"""Rates: `"30/minute"` counts per user; a mapping has rates by scope, as in `{"user": "30/minute", "everyone":
+"500/minute"}`."""
 
 _NAMES = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400}
 _UNITS = {**_NAMES, **{name[0]: seconds for name, seconds in _NAMES.items()}}
@@ -20,12 +21,12 @@ _RATE = re.compile(r"(\d{1,9})/(?:(second|minute|hour|day)|(\d{1,7})([smhd]))", 
 
 _MOST_SECONDS = 30 * 86_400
 _MOST_PER_SECOND = 10_000
-"""Maximum rate: times are kept in whole microseconds; up to here, rounding costs less than one percent."""
+"""Maximum rate. Times are kept in whole microseconds; up to this rate, rounding costs less than one percent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """`count` calls in `seconds`: that many at once, and then one each time that its share of the period has passed."""
+    """`count` calls in `seconds`: that many at once, then one more each time that `seconds / count` have passed."""
 
     count: int
     seconds: int
@@ -42,7 +43,7 @@ class Rate:
 
 
 def parse_rate(text: str) -> Rate:
-    """Reads `30/minute` (second, minute, hour, day) or `100/10s` (s, m, h, d): the inverse of `str`.
+    """Parses `30/minute` (second, minute, hour, day) or `100/10s` (s, m, h, d). Inverse of `str`.
 
     Raises:
         ValueError: the format is unknown, or the rate is not between 1 call in 30 days and 10,000 a second.
@@ -63,7 +64,7 @@ def parse_rates(limit: RateLimit | None) -> Mapping[RateScope, Rate]:
     """Parses the rates in a `rate_limit`, by scope; empty for None.
 
     Raises:
-        ValueError: the type is wrong, a scope is unknown, or as `parse_rate`.
+        ValueError: the type is wrong, a scope is unknown, or `parse_rate` rejects a rate.
     """
     by_scope = cast("object", {} if limit is None else {"user": limit} if isinstance(limit, str) else limit)
     if not isinstance(by_scope, Mapping):

@@ -1,4 +1,4 @@
-"""The tools of one host: registered under their own names, called by guest names."""
+"""Tools of one host, registered under their own names and called by guest names."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ _MENTION = re.compile(
 """Path of a tool in programs."""
 
 _SATURATION = 1.2
-"""k1 of BM25."""
+"""Parameter k1 of BM25."""
 _NAME, _NAMESPACE, _SUMMARY, _DETAIL, _PARAMETERS, _PARAMETER_DETAILS = 16.0, 1.0, 16.0, 3.0, 1.0, 1.0
-"""Weights of a field's words in total; the summary is the first sentence of the description."""
+"""Total weights of the words in each field. The summary is the first sentence of the description."""
 _SYNONYM, _BEGINNING = 0.4, 0.6
-"""Weights of synonyms, and of words that begin with the query's word: the longer the word, the lower."""
+"""Weights of synonyms, and of words that begin with the query's word; the longer the word, the lower its weight."""
 _LEAST_BEGINNING = 3
 _MAX_BEGINNINGS = 10
 
 _MAX_NEAR = 3
 _MAX_MEMBERS = 6
-"""Maximum number of members of a path that are joined to look for a name."""
+"""Maximum number of members of a path that are joined in search of a name."""
 
 
 class Entry:
-    """Searchable words of a tool. Indexes can share it, so that its weights are computed once."""
+    """Searchable words of a tool. Indexes can share it, so its weights are computed once."""
 
     def __init__(self, name: ToolName, tool: Tool) -> None:
         self.name = name
@@ -67,21 +67,20 @@ class Entry:
 
     @cached_property
     def weights(self) -> Mapping[str, float]:
-        """The stems of all words about the tool, and their weights."""
+        """Stems of all words about the tool, with their weights."""
         return _weights_of(self.name, self._tool.description, self._tool.input_schema)
 
 
 class SearchIndex:
-    """An index over names, descriptions and parameters, built when first needed; results have a stable order."""
+    """Index over names, descriptions and parameters, built when first needed. Results have a stable order."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
         self._paths = [str(entry.name) for entry in self._entries]
 
     def search(self, query: str, *, namespace: str | None, limit: int, offset: int) -> tuple[list[str], int]:
-        """Returns at most `limit` paths, from `offset` on, of tools that match words of the query, best first, and the
-        total number of matches. A query without words matches all tools, in order.
-        """
+        """Returns paths of tools that match words of the query, best first: `limit` at most, from `offset` on. Also
+        returns the total number of matches. A query without words matches all tools, in order."""
         limit, offset = max(limit, 0), max(offset, 0)
         query = query[:_MAX_QUERY_CHARACTERS]
         mentioned = _MENTION.fullmatch(query)
@@ -89,14 +88,15 @@ class SearchIndex:
         asked = words(query)[:_MAX_QUERY_WORDS]
         tiers = self._rank_by_name(query, asked)
         scores = self._postings.scores(asked) if asked else dict.fromkeys(range(len(self._entries)), 0.0)
-        scores = {**dict.fromkeys(tiers, 0.0), **scores}  # a name can consist of words that are not indexed
+        scores = {**dict.fromkeys(tiers, 0.0), **scores}  # a name may consist only of words that are not indexed
         if namespace is not None:
             scores = {each: score for each, score in scores.items() if self._entries[each].name.namespace == namespace}
         best = heapq.nsmallest(offset + limit, scores, key=lambda each: (tiers.get(each, 4), -scores[each], each))
         return [self._paths[each] for each in best[offset:]], len(scores)
 
     def _rank_by_name(self, query: str, asked: list[str]) -> dict[int, int]:
-        """Returns tools with this name: 0 is an exact match; 3 lacks the namespace and differs in spelling."""
+        """Returns tools with this name and how well each matches, from 0 for an exact match to 3 if the namespace is
+        missing and the spelling differs."""
         named = "".join(asked)
         spelled = self._by_spelling.get(named, ()) if named else ()
         names = self._by_name.get(named, ()) if named else ()
@@ -146,7 +146,7 @@ class SearchIndex:
 
 
 class _Postings:
-    """Documents by the stems in them, with the weight of each stem there."""
+    """Documents by the stems that they contain, with the weight of each stem."""
 
     def __init__(self, documents: Iterable[Mapping[str, float]]) -> None:
         postings: defaultdict[str, dict[int, float]] = defaultdict(dict)
@@ -171,7 +171,7 @@ class _Postings:
         return {document: score * matched[document] / len(stems) for document, score in total.items()}
 
     def _of(self, term: str) -> dict[int, float]:
-        """Scores documents for one word of the query, by itself or by its best synonym, which counts as no rarer."""
+        """Scores documents for one word of the query: for itself or for its best synonym, which counts as no rarer."""
         scores: dict[int, float] = {}
         for word, share in ((term, 1.0), *self._related(term)):
             factor = share * min(self._rarity.get(word, 0.0), self._rarity.get(term, math.inf))
@@ -234,9 +234,9 @@ def _group_by_spelling(names: Iterable[str]) -> dict[str, list[int]]:
 T = TypeVar("T")
 
 _LISTED_NAMES = 20
-"""Maximum number of names in an error if no name is similar."""
+"""Maximum number of names in an error if none is similar."""
 _MOST_VIEWS = 256
-"""Maximum number of views of one registry that are kept, for different scopes."""
+"""Maximum number of views of one registry, for different scopes, that are kept."""
 _MOST_PARTS = 32
 """Maximum number of tool sets whose computed values are kept."""
 
@@ -245,20 +245,20 @@ _SEARCHES = {
     "search_tools": 'search("words")',
     "describe_tools": 'describe("name")',
 }
-"""Members of `tools` for the model's own tools, which have other names in programs."""
+"""Members of `tools` for the model's own tools, which have other names outside programs."""
 
 
 class ToolsFound(NamedTuple):
-    """A page of search results."""
+    """Page of search results."""
 
     tools: list[tuple[ToolName, Tool]]
-    """Best first."""
+    """Tools on this page, best first."""
     total: int
     """Number of tools on all pages."""
 
 
 class Problem(NamedTuple):
-    """The reason why tools of a namespace may be missing."""
+    """Reason why tools of a namespace can be missing."""
 
     text: str
     scopes: frozenset[str] = frozenset()
@@ -277,14 +277,14 @@ class ToolRegistry:
         self._state = _State({}, {})
         self._views: OrderedDict[frozenset[str], _View] = OrderedDict()
         self.outside: frozenset[str] = frozenset()
-        """Tools that only the model can call, not programs; for messages."""
+        """Tools that only the model, not programs, can call. For messages."""
         self.register(*tools)
 
     def visible_to(self, scopes: frozenset[str]) -> ToolRegistry:
         """Returns a view with only the tools that a caller with these scopes may call.
 
-        To the view, other tools do not exist. Names are those of this registry, and changes to one are visible in the
-        other.
+        The view behaves as if other tools did not exist. It has the names of this registry, and changes to one are
+        visible in the other.
         """
         with self._lock:
             view = self._views.pop(scopes, None) or _View(
@@ -300,7 +300,7 @@ class ToolRegistry:
         return False
 
     def hidden(self, name: str) -> Tool | None:  # noqa: ARG002
-        """Returns the tool with that guest name that a view omits; for the host only."""
+        """Returns a tool, by its guest name, that the view omits. For the host only."""
         return None
 
     # --- changes
@@ -328,11 +328,11 @@ class ToolRegistry:
     ) -> None:
         """Removes tools and adds others in one step, all or none. Missing ones in `gone` are ignored.
 
-        `problem` is the reason that programs get for a missing tool in `namespace`; None clears it. A view shows it to
-        callers with all of `scopes`.
+        `problem` is the reason that programs see for a missing tool in `namespace`; None clears it. A view shows it
+        only to callers who have all of `scopes`.
 
         Raises:
-            ToolDefinitionError: as `register`.
+            ToolDefinitionError: see `register`.
         """
         reason = None if problem is None else Problem(problem, frozenset(scopes))
         problems = {} if namespace is None else {namespace_identifier(namespace): reason}
@@ -355,7 +355,7 @@ class ToolRegistry:
             self._state = _State(spaces, {name: why for name, why in stated.items() if why is not None})
 
     def remove(self, name: ToolName | str) -> None:
-        """Removes a tool, found as by `get`; later calls fail.
+        """Removes a tool, which is looked up as by `get`. Later calls of it fail.
 
         Raises:
             ToolNotFound: there is no such tool.
@@ -376,12 +376,13 @@ class ToolRegistry:
     # --- look-ups
 
     def get(self, name: ToolName | str) -> Tool | None:
-        """Returns the tool with that guest name, or else with that original name (`namespace.name` in a namespace)."""
+        """Returns the tool with that guest name or, failing that, with that original name (`namespace.name` in a
+        namespace)."""
         state = self._now()
         return state.by_path.get(str(name)) or state.by_original.get(str(name))
 
     def guest_name(self, path: str) -> str:
-        """Returns the guest name for `path`, which may spell a reserved word the other way."""
+        """Returns the guest name for `path`, which can spell a reserved word in the other way."""
         state = self._now()
         return path if path in state.by_path else str(state.spellings.get(ToolName.parse(path), path))
 
@@ -393,7 +394,7 @@ class ToolRegistry:
         """Returns the tool that a program calls by `path`, a guest name.
 
         Raises:
-            ToolNotFound: there is no such tool; with similar names if `helping`.
+            ToolNotFound: there is no such tool. The message has similar names if `helping`.
         """
         tool = self._now().by_path.get(self.guest_name(path))
         if tool is None:
@@ -402,10 +403,9 @@ class ToolRegistry:
 
     @checked_as(ToolDefinitionError)
     def search(self, query: str, *, namespace: str | None = None, limit: int = 10, offset: int = 0) -> ToolsFound:
-        """Finds tools whose names, parameters or descriptions match words of the query, best first; matching names come
-        first. A query without words finds all tools in the order of iteration. With `namespace`, only that one is
-        searched.
-        """
+        """Finds tools whose names, parameters or descriptions match words of the query. Matching names come first, then
+        the best matches. A query without words finds all tools in the order of iteration. With `namespace`, only
+        that namespace is searched."""
         state = self._now()
         paths, total = state.search_index.search(query, namespace=namespace, limit=limit, offset=offset)
         return ToolsFound([(ToolName.parse(path), state.by_path[path]) for path in paths], total)
@@ -428,7 +428,7 @@ class ToolRegistry:
         return {namespace: problem.text for namespace, problem in self._now().problems.items()}
 
     def computed(self, make: Callable[[Mapping[str, Tool]], T]) -> T:
-        """Returns the result of `make` for the tools by guest name, cached until they change."""
+        """Returns the result of `make` for the tools by guest name. It is cached until the tools change."""
         return self._now().computed(make)
 
     def namespaces(self) -> tuple[str, ...]:
@@ -436,7 +436,8 @@ class ToolRegistry:
         return self._now().namespaces
 
     def untyped(self) -> tuple[ToolName, ...]:
-        """Returns the tools without an output schema, whose results programs guess. Does not build lazy schemas."""
+        """Returns the tools without an output schema, whose results programs have to guess. Does not build lazy
+        schemas."""
         return tuple(
             name for name, tool in self._now().by_name.items() if tool.has_schemas and tool.output_schema is None
         )
@@ -471,7 +472,7 @@ class ToolRegistry:
         names = [str(name) for name in state.by_name if dot and name.namespace == namespace] or list(state.by_path)
         if not names:
             return ToolNotFound(f"no tool {quoted(path)}; there are none")
-        if len(names) == len(state.by_path) > _LISTED_NAMES:  # listing only some of them would not help
+        if len(names) == len(state.by_path) > _LISTED_NAMES:  # a partial list would not help
             spaces = self.namespaces()
             among = f" in {', '.join(spaces)}" if 0 < len(spaces) <= _LISTED_NAMES else ""
             return ToolNotFound(f"no tool {quoted(path)}; there are {len(names)} others{among}")
@@ -479,7 +480,7 @@ class ToolRegistry:
 
 
 class _State:
-    """State of a registry between two changes. Never modified; indexes are built when first needed."""
+    """State of a registry between two changes. Never modified. Indexes are built when first needed."""
 
     def __init__(
         self,
@@ -490,10 +491,10 @@ class _State:
     ) -> None:
         self.spaces = spaces
         self.problems = problems
-        """Reasons for missing tools, by the namespace that they would be in."""
+        """Reasons for missing tools, by the namespace that they belong to."""
         self._rank_by_name = named
         self._whole = whole
-        """The state of the whole registry, of which this is a view."""
+        """State of the whole registry, of which this is a view."""
         self._views: dict[frozenset[str], _State] = {}
         self._computed: dict[Callable[[Mapping[str, Tool]], Any], Any] = {}
         self._lock = threading.Lock()
@@ -524,7 +525,7 @@ class _State:
 
     @cached_property
     def _scopes(self) -> frozenset[str]:
-        """Scopes that some tool requires; others make no difference."""
+        """Scopes that some tool requires. Others make no difference."""
         asked = {scope for tool in self.by_name.values() for scope in tool.scopes | tool.any_scope}
         return frozenset(asked.union(*(problem.scopes for problem in self.problems.values())))
 
@@ -584,7 +585,7 @@ class _State:
 
 
 class _View(ToolRegistry):
-    """The tools of another registry that a caller with certain scopes may call. Changes apply to both."""
+    """View of another registry: the tools that a caller with certain scopes may call. Changes apply to both."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Input and output schemas: from types by way of pydantic, or from JSON Schema documents.
+"""Input and output schemas: from types, by means of pydantic, or from JSON Schema documents.
 
 An input schema converts a program's input to a function's arguments; an output schema converts a function's result to
 plain data (see `corral.tools.json_schema.plain_data`). Both are built once, when the tool is defined.
@@ -84,12 +84,12 @@ ANYTHING = Anything()
 
 
 def says_nothing(schema: JsonSchema | None) -> bool:
-    """True if a schema accepts every value."""
+    """True if the schema accepts every value."""
     return schema is None or _ANNOTATIONS.issuperset(schema)
 
 
 def has_member(schema: JsonSchema | None, steps: Iterable[str | None], name: str) -> bool:
-    """True if a part of a value, by the keys and items that lead to it, is an object whose schema names a member."""
+    """True if a part of a value, located by keys and items, is an object whose schema names a member."""
     part = None if schema is None else part_of(schema, steps)
     return part is not None and part.get("type", "object") == "object" and name in mapping(part.get("properties"))
 
@@ -126,7 +126,7 @@ class _WithoutTitles(GenerateJsonSchema):
 
 
 def json_schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonSchema:
-    """Returns the JSON Schema of a type. Raises the errors of pydantic."""
+    """Returns the JSON Schema of a type. Raises pydantic's errors."""
     return adapter.json_schema(by_alias=True, mode=mode, schema_generator=_WithoutTitles)
 
 
@@ -146,10 +146,10 @@ class TypeInput:
 
 
 class ArgumentsInput:
-    """The arguments of a function: an object with a field for each parameter.
+    """Arguments of a function: an object with a field for each parameter.
 
-    `model` is a pydantic model whose fields stand for parameters under safe names; `parameters` maps a field to its
-    parameter. `load` returns a dict from parameter to value. `reserved` are parameters that a program must not set
+    `model` is a pydantic model whose fields represent parameters under safe names. `parameters` maps fields to
+    parameters. `load` returns a dict from parameter to value. `reserved` are parameters that a program must not set
     through `**keywords`.
     """
 
@@ -177,10 +177,10 @@ class ArgumentsInput:
 
 
 class TypeOutput:
-    """Output of any type that pydantic validates; valid results are then converted to plain data.
+    """Output of any type that pydantic validates. Valid results are converted to plain data.
 
-    A value of another type is accepted if its plain data is valid, because programs only receive that: a model where a
-    dict is declared, or a date where a string is.
+    A value of another type is accepted if its plain data, which is all that programs receive, is valid: for example, a
+    model where a dict is declared, or a date where a string is declared.
     """
 
     def __init__(self, adapter: TypeAdapter[Any]) -> None:
@@ -201,7 +201,7 @@ class TypeOutput:
             return read_iterator(self._dump(valid, by_alias=True, warnings="error", fallback=to_plain_container))
 
     def _of_data(self, value: object) -> object:
-        """Validates the plain data of an invalid value; returns ABSENT if the data is invalid too."""
+        """Validates the plain data of an invalid value. Returns ABSENT if the data is invalid too."""
         with suppress(Exception):
             data = to_plain_data(value)
             before = value

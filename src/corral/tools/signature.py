@@ -1,4 +1,4 @@
-"""Reads a Python function's parameters: the schema of its arguments, and how to pass them."""
+"""Reads the parameters of a Python function: the schema of its arguments, and how to pass them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from corral.types import ExecutionContext
 Arguments = tuple[list[object], dict[str, object]]
 """Positional and keyword arguments of one call."""
 Place = Literal[1] | str | None
-"""Place of an argument: second, or by this name; None: not passed."""
+"""Way to pass an argument: as the second, or by this name; None if it is not passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,9 @@ class Parameters:
     positional: tuple[str, ...]
     """Parameters that can only be passed by position, in order."""
     context: str | None
-    """The parameter that receives the ExecutionContext."""
+    """Name of the parameter that receives the ExecutionContext."""
     call: str | None
-    """The parameter that receives the ToolCall."""
+    """Name of the parameter that receives the ToolCall."""
 
     def bind(self, values: dict[str, object], call: ToolCall) -> Arguments:
         """Returns the arguments for one call. `values` is the result of `input.load`."""
@@ -58,13 +58,13 @@ class Parameters:
 
 
 def underlying_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function with the annotations and the docstring, also for a partial or a callable object."""
+    """Returns the function that has the annotations and the docstring, also for a partial or a callable object."""
     function = without_partial(function)
     return function if inspect.isroutine(function) else type(function).__call__
 
 
 def without_partial(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function inside any partials; anything else unchanged."""
+    """Returns the function inside any partials. Returns anything else unchanged."""
     while isinstance(function, functools.partial):
         function = cast("functools.partial[Any]", function).func
     return function
@@ -75,7 +75,7 @@ def _bound_keywords(function: Callable[..., Any]) -> Mapping[str, object]:
 
 
 def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Mapping[str, str]) -> Parameters:
-    """Reads the parameters of a function; `name` is that of the tool.
+    """Reads the parameters of a function; `name` is the tool's name, for errors.
 
     Raises:
         ToolDefinitionError: a parameter has no schema.
@@ -113,8 +113,8 @@ def injected_places(
 ) -> tuple[Place, Place]:
     """Returns the parameters by which a function of one input receives the context and the ToolCall.
 
-    The context goes to the parameter that is annotated `ExecutionContext` or called `context`, else to the second if it
-    is required; the call to the one that is annotated `ToolCall`.
+    The context goes to the parameter that is annotated `ExecutionContext` or named `context`, or else to the second one
+    if that is required. The call goes to the parameter that is annotated `ToolCall`.
 
     Raises:
         ToolDefinitionError: the function takes no input, or requires further parameters.
@@ -148,7 +148,7 @@ def _place(parameter: Parameter | None, second: Parameter | None) -> Place:
 def _says(function: Callable[..., Any], parameter: Parameter, kind: type) -> bool:
     try:
         hint = get_type_hints(underlying_function(function), include_extras=True).get(parameter.name)
-    except (NameError, TypeError, SyntaxError):  # another annotation may be unreadable
+    except (NameError, TypeError, SyntaxError):  # other annotations may be unreadable
         hint = parameter.annotation
     return _is_hint_of(hint, kind) or (isinstance(hint, str) and hint.endswith(kind.__name__))
 
@@ -156,7 +156,8 @@ def _says(function: Callable[..., Any], parameter: Parameter, kind: type) -> boo
 def read_result(
     function: Callable[..., Any], *, name: str, description: str | None, stream: bool = False
 ) -> OutputSchema:
-    """Returns the schema of a function's annotated result, or of one item of its stream; without one, anything.
+    """Returns the schema of a function's annotated result, or of one item of its stream. Without an annotation, it
+    accepts anything.
 
     Raises:
         ToolDefinitionError: the type has no schema, or a stream is annotated as something else.
@@ -183,11 +184,11 @@ def read_result(
 # --- types --------------------------------------------------------------------------------------------------
 
 _NO_SCHEMA = (PydanticUserError, TypeError, NameError)
-"""Errors of pydantic for a type that it cannot validate or describe."""
+"""Errors that pydantic raises for a type that it cannot validate or describe."""
 
 
 class _Types:
-    """The type hints of the function of one tool."""
+    """Type hints of the function of one tool."""
 
     def __init__(self, function: Callable[..., Any], tool: str) -> None:
         self.tool = tool
@@ -234,7 +235,7 @@ _ITERATORS = frozenset({AsyncGenerator, AsyncIterable, AsyncIterator, Generator,
 
 
 def _gathered_type(hint: Any) -> Any:
-    """Returns the type of a result after gathering: a list for an iterator."""
+    """Returns the type that a result has once its items are gathered: a list for an iterator."""
     return list[_item(hint)] if (get_origin(hint) or hint) in _ITERATORS else hint
 
 
@@ -243,7 +244,7 @@ def _item(hint: Any) -> Any:
 
 
 def _local_names(function: Callable[..., Any]) -> dict[str, Any]:
-    """Returns local names of the enclosing function, if it is still running: annotations can refer to them."""
+    """Returns local names of the enclosing function if it is still running, because annotations can refer to them."""
     around, inside, _ = getattr(function, "__qualname__", "").rpartition(".<locals>.")
     frame = inspect.currentframe() if inside else None
     while frame is not None:
@@ -301,7 +302,7 @@ def _further_arguments(hint: Any) -> type[BaseModel]:
 
 
 def _field(parameter: Parameter, hint: Any, description: str | None) -> tuple[Any, Any]:
-    """Returns a field with a generated name; its alias is the parameter's name unless the author set another."""
+    """Returns a field with a generated name. Its alias is the parameter's name, unless the author set another."""
     settings: dict[str, Any] = {}
     if isinstance(parameter.default, FieldInfo):
         hint = Annotated[hint, parameter.default]

@@ -1,4 +1,4 @@
-"""Results of tools that yield: iterated, or gathered into lists, whose size is bounded while they grow."""
+"""Results of tools that yield: they are iterated, or gathered into lists whose size is bounded as they grow."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pydantic import BaseModel
 
 _DATA = frozenset({bool, bytes, dict, float, int, list, str, tuple, type(None)})
 _SLACK = 4
-"""Factor over the byte limit at which gathering stops: the size is only an estimate until it is encoded."""
+"""Multiple of the byte limit at which gathering stops. The exact size is only known once the list is encoded."""
 _MOST_WEIGHED = 10_000
 """Maximum number of values examined per item."""
 CHECKPOINT_EVERY = 64
-"""Number of items after which a generator that awaits nothing yields to other tasks, and can be cancelled."""
+"""Number of items after which a generator that awaits nothing gives way to other tasks, and can be cancelled."""
 CLOSING_SECONDS = 5.0
 """Seconds that a generator may take to close."""
 
 
 class TooMuch(Exception):
-    """More was yielded than fits a result."""
+    """A tool yielded more than fits in a result."""
 
 
 def is_iterator(result: object) -> bool:
@@ -49,11 +49,11 @@ class Gathering:
         self._stopped = False
 
     def stop(self) -> None:
-        """Makes a gathering thread end at the next item."""
+        """Makes the gathering thread end at its next item."""
         self._stopped = True
 
     def read(self, result: object) -> object:
-        """Gathers an iterator into a list and closes it; blocks. Returns other results unchanged.
+        """Gathers an iterator into a list and closes it. Blocks. Returns other results unchanged.
 
         Raises:
             TooMuch: the items are too many or too large.
@@ -139,7 +139,7 @@ class _InThread:
         return item[0]
 
     async def aclose(self) -> None:
-        """Closes the iterator; while it is being read, leaves that to its thread."""
+        """Closes the iterator. If it is being read, its thread closes it afterwards."""
         with self._state:
             self._closed = True
             reading = self._reading
@@ -165,7 +165,7 @@ class _InThread:
 
 
 def _weight(item: object) -> int:
-    """Estimates the encoded size in bytes; at least one."""
+    """Estimates the encoded size in bytes. The estimate is at least 1."""
     weight = looked_at = 0
     coming = [item]
     while coming and looked_at < _MOST_WEIGHED:

@@ -1,4 +1,4 @@
-"""A tool: a function of the host that programs can call, with its schemas and requirements."""
+"""Tool: a function of the host that programs can call, with its schemas and requirements."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TYPES = frozenset(
     mapping none null number numeric object obj sequence set str string text timedelta tuple type union uuid void
     awaitable path""".split()
 )
-"""Words in lower case that name types in docstrings. Anything else in lower case names a value."""
+"""Lower-case words that name types in docstrings. Any other lower-case word names a value."""
 
 
 class Docstring(NamedTuple):
@@ -63,7 +63,7 @@ def read_docstring(text: str | None) -> Docstring:
     """Parses a docstring. Never raises: in an unknown style, the whole text is the description."""
     if not text:
         return Docstring()
-    from docstring_parser import parse  # only defining tools needs it, importing corral should not
+    from docstring_parser import parse  # not imported with corral, because only the definition of tools needs it
 
     text = inspect.cleandoc(text)
     try:
@@ -79,7 +79,7 @@ def read_docstring(text: str | None) -> Docstring:
 
 
 def _returns(parsed: ParsedDocstring) -> str | None:
-    """Returns the texts about the result. Names of results and members are kept, types are not."""
+    """Returns the texts about the result. Keeps names of results and members, but drops types."""
     lines: list[str] = []
     for each in parsed.many_returns:
         name, text = each.return_name or _member(each.type_name or ""), each.description or ""
@@ -88,7 +88,7 @@ def _returns(parsed: ParsedDocstring) -> str | None:
 
 
 def _member(text: str) -> str | None:
-    """Returns the text in the place of a type, for members as in `names: the names of all users`."""
+    """Returns the text in the position of a type, for members as in `names: the names of all users`."""
     return text if _NAME.fullmatch(text) and text not in _TYPES else None
 
 
@@ -99,7 +99,7 @@ P = ParamSpec("P", default=...)
 R = TypeVar("R", default=Any, covariant=True)
 
 Approval: TypeAlias = bool | Callable[[Any, ExecutionContext], bool | Awaitable[bool]]
-"""True if calls need approval; a function decides by the validated input and the context."""
+"""True if calls need approval. A function decides by the validated input and the context."""
 
 OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
 """Treatment of a result that does not match the output schema.
@@ -110,7 +110,7 @@ OutputValidation: TypeAlias = Literal["warn", "strict", "off"]
 
 @dataclass(slots=True)
 class ParsedInput:
-    """A validated input: a dict from parameter to value for functions, else the output of the input schema."""
+    """Validated input: a dict from parameter to value for functions, else the value that the input schema returned."""
 
     value: Any
 
@@ -118,16 +118,16 @@ class ParsedInput:
 @checked_as(ToolDefinitionError)
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False, weakref_slot=True)
 class Tool(Generic[P, R]):
-    """A function together with its schemas and requirements. Calling the tool calls the function.
+    """Function with its schemas and requirements. Calling the tool calls the function.
 
-    Made by `@tool` and `define_tool`. The bridge's guards enforce scopes, rates, approvals and the timeout.
+    Created by `@tool` and `define_tool`. The guards enforce scopes, rates, approvals and the timeout.
 
     Raises:
-        ToolDefinitionError: the name cannot become an identifier, the namespace is reserved, or a setting is wrong.
+        ToolDefinitionError: the name cannot become an identifier, the namespace is reserved, or a setting is invalid.
     """
 
     name: str
-    """The host's name; `ToolRegistry` has the identifier for programs."""
+    """Name that the host uses. `ToolRegistry` has the identifier for programs."""
     namespace: str | None = None
     description: str = ""
     scopes: frozenset[str] = frozenset()
@@ -145,7 +145,7 @@ class Tool(Generic[P, R]):
     validate_output: OutputValidation | bool = "warn"
     """True means `strict`, False means `off`."""
     must_finish: bool = False
-    """True if a running call is awaited after its program has ended, within the execution's wall clock."""
+    """True if a running call is awaited after its program has ended, up to the execution's wall clock."""
     stream: bool = False
     """True if programs get items one by one, as they are yielded; `output` is then the schema of one item."""
     undo: Callable[..., object] | None = None
@@ -158,12 +158,13 @@ class Tool(Generic[P, R]):
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
     bind: Callable[[Any, ToolCall], Arguments] = field(repr=False)
-    """Maps validated input and the call to the function's arguments."""
+    """Function that maps validated input and the call to the arguments."""
     resolve: Callable[[Any, ExecutionContext], Awaitable[Any]] | None = field(default=None, repr=False)
-    """Maps validated input and context to the function's final arguments, which approvals show. For tools of other
-    libraries, which validate once more."""
+    """Function that maps validated input and context to the final arguments, which approvals show. For tools of other
+    libraries, which validate again."""
     is_async: bool = field(init=False, repr=False)
-    """True if calling the function returns a coroutine or an async generator; others run in a worker thread."""
+    """True if calling the function returns a coroutine or an async generator. Other functions run in a worker
+    thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
     """The rates of `rate_limit`."""
     _bind_undo: Callable[[Any, ToolCall], Arguments] = field(init=False, repr=False)
@@ -200,22 +201,23 @@ class Tool(Generic[P, R]):
         return _by_name(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Calls the function itself, so that other code of the host can keep using it."""
+        """Calls the function itself, so other code of the host can keep using it."""
         return self.function(*args, **kwargs)
 
     @property
     def has_schemas(self) -> bool:
-        """True if both schemas exist. A source may build them on first use."""
+        """True if both schemas have been built. Some sources build them on first use."""
         return all(getattr(schema, "is_made", True) for schema in (self.input, self.output))
 
     @property
     def input_schema(self) -> JsonSchema | None:
-        """JSON Schema of the input, or None if it accepts anything."""
+        """JSON Schema of the input; None if it accepts anything."""
         return self.input.json_schema
 
     @property
     def returns_bytes(self) -> bool:
-        """True if results have bytes where the output schema has `format: binary`: it was made of a Python type."""
+        """True if results have bytes where the output schema has `format: binary`, because it was made from a Python
+        type."""
         return isinstance(self.output, TypeOutput)
 
     @property
@@ -231,10 +233,10 @@ class Tool(Generic[P, R]):
 
     @checked_as(ToolDefinitionError)
     def with_settings(self, **settings: Unpack[ToolSettings]) -> Tool[P, R]:
-        """Returns a copy with these settings in place of its own; `scopes` are added to its own.
+        """Returns a copy with these settings instead of its own. `scopes` are added to its own.
 
         Raises:
-            ToolDefinitionError: a setting is wrong.
+            ToolDefinitionError: a setting is invalid.
         """
         return replace(self, **_frozen({**settings, "scopes": self.scopes.union(settings.get("scopes", ()))}))
 
@@ -243,10 +245,10 @@ class Tool(Generic[P, R]):
         return self.scopes <= scopes and (not self.any_scope or not self.any_scope.isdisjoint(scopes))
 
     async def parse_input(self, raw: object, context: ExecutionContext | None = None) -> ParsedInput:
-        """Validates a program's input; in the caller's turn, if it needs a worker.
+        """Validates a program's input. If that needs a worker, waits for the caller's turn.
 
         Raises:
-            InvalidArguments: names the tool and every problem with its path.
+            InvalidArguments: the input is invalid. The message names the tool, and each problem with its path.
         """
         try:
             value = self.input.load(raw)
@@ -261,10 +263,10 @@ class Tool(Generic[P, R]):
         return InvalidArguments(f'tool "{self.label}": {mismatch.public(absent)}')
 
     async def execute(self, parsed: ParsedInput, call: ToolCall, *, most_bytes: float = math.inf) -> object:
-        """Runs the function, in a worker thread if it is not async; its exceptions pass through.
+        """Runs the function, in a worker thread if it is not async. Its exceptions propagate.
 
-        Yielded items become a list, also for a tool that streams. A cancelled call of a function in a thread returns at
-        once; the thread runs to its end, or to the next item that it yields.
+        Yielded items become a list, even for a tool that streams. If the call of a function in a thread is cancelled,
+        it returns at once; the thread runs to its end or to its next yielded item.
 
         Raises:
             TooMuch: the function yields far more than `most_bytes`.
@@ -279,7 +281,7 @@ class Tool(Generic[P, R]):
         else:
             gathering = Gathering(most_bytes)
             try:
-                # in a tuple, because trio refuses coroutines as results of a thread
+                # in a tuple, because trio rejects a coroutine as the result of a thread
                 (result,) = await to_thread.run_sync(
                     lambda: (gathering.read(function(*arguments, **keywords)),), abandon_on_cancel=True
                 )
@@ -290,7 +292,7 @@ class Tool(Generic[P, R]):
         return await Gathering(most_bytes).receive(result) if is_iterator(result) else result
 
     async def open_stream(self, parsed: ParsedInput, call: ToolCall) -> AsyncIterator[object]:
-        """Calls the function of a tool that streams; its exceptions pass through. The caller closes the iterator.
+        """Calls the function of a tool that streams. Its exceptions propagate. The caller closes the iterator.
 
         Raises:
             TypeError: the function returned a value that cannot be iterated.
@@ -319,7 +321,7 @@ class Tool(Generic[P, R]):
     async def dump_output(
         self, value: object, warn: Callable[[str], object] | None = None, context: ExecutionContext | None = None
     ) -> object:
-        """Converts the function's result to plain data, as `dump_item`; for a tool that streams, each item."""
+        """Converts the function's result to plain data like `dump_item`; if the tool streams, converts each item."""
         if not self.stream:
             return await self.dump_item(value, warn, context)
         return [await self.dump_item(item, warn, context) for item in cast("list[object]", value)]
@@ -329,15 +331,17 @@ class Tool(Generic[P, R]):
     ) -> object:
         """Converts a result, or an item of a stream, to plain data (see `corral.tools.schema`), and validates it.
 
-        `warn` is called for a result that is delivered although it does not match the output schema. Without a schema,
-        a text that is a JSON object or list is parsed.
+        `warn` is called if a result is delivered although it does not match the output schema. Without a schema, a text
+        that is a JSON object or list is parsed.
 
         Raises:
-            InvalidToolOutput: names the tool and the paths that are wrong, but no values; `__cause__` has details.
+            InvalidToolOutput: the result is invalid. The message names the tool and the paths, but no values;
+                `__cause__` has details.
         """
         try:
             if hasattr(type(value), "__next__"):
-                value = list(cast("Iterator[object]", value))  # it can be read only once, but may be needed twice
+                # an iterator can be read only once, but the value may be needed twice
+                value = list(cast("Iterator[object]", value))
             data = to_plain_data(value) if self.validate_output == "off" else self.output.dump(value)
             if type(data) is PendingValidation:
                 data = await data.get(_owner(context))
@@ -357,7 +361,7 @@ class Tool(Generic[P, R]):
         warn: Callable[[str], object] | None,
         context: ExecutionContext | None,
     ) -> object:
-        """Returns the result to deliver although the output schema raised this error."""
+        """Returns the result to deliver even though the output schema raised this error."""
         try:
             data = to_plain_data(value)
             if type(data) is str and (read := json_value(data)) is not data:
@@ -410,7 +414,7 @@ def check_settings(
     """Normalizes `validate_output` and `rate_limit` among a tool's settings.
 
     Raises:
-        ToolDefinitionError: one is wrong.
+        ToolDefinitionError: one of them is invalid.
     """
     if namespace is not None:
         namespace_identifier(namespace)
@@ -427,7 +431,8 @@ def check_settings(
 
 
 def _by_name(tool: Tool) -> tuple[Callable[..., Any], tuple[object, ...]]:
-    """Returns a reference to a tool for `pickle`: its name in the module of its function, and settings that differ.
+    """Returns a reference to a tool for `pickle`: its name in its function's module, and the settings that differ
+    there.
 
     Raises:
         PicklingError: no name in that module refers to a tool with this function and these schemas.
@@ -474,7 +479,7 @@ class ToolSettings(TypedDict, total=False):
 
 
 _SETTINGS = ("name", "description", *ToolSettings.__annotations__)
-"""Fields that can differ between a `Tool` and a copy of it."""
+"""Fields in which a `Tool` and a copy of it can differ."""
 FunctionP = ParamSpec("FunctionP")
 FunctionR = TypeVar("FunctionR")
 
@@ -506,12 +511,12 @@ def tool(
     """Makes a tool from a function, a bound method, a partial or a callable object.
 
     Name, description and schemas come from the function, its docstring and its type hints, unless set here. A parameter
-    annotated `ExecutionContext` receives the caller's context, and one annotated `ToolCall` the call. They are hidden
-    from programs, as are the keywords that a partial has bound. With an `input_schema` the
-    function takes `(input, context)`, as with `define_tool`.
+    annotated `ExecutionContext` receives the caller's context, and a parameter annotated `ToolCall` the call. Both are
+    hidden from programs, as are the keywords that a partial has bound. With an `input_schema` the function takes
+    `(input, context)`, as with `define_tool`.
 
     A generator's items are gathered into a list. With `stream=True` programs get them one by one, by `for await` in
-    TypeScript and `async for` in Python; `output_schema` is then that of one item.
+    TypeScript and `async for` in Python; `output_schema` then describes one item.
 
     Raises:
         ToolDefinitionError: the function cannot be declared as written.
@@ -529,7 +534,7 @@ def tool(
 
 
 def as_tool(source: Tool | Callable[..., Any]) -> Tool:
-    """Returns a tool unchanged; makes a tool of a function as `@tool` does."""
+    """Returns a tool unchanged. Makes a tool from a function, like `@tool`."""
     return cast("Tool", source) if isinstance(source, Tool) else _from_function(source)
 
 
@@ -547,11 +552,11 @@ def define_tool(
     """Makes a tool whose schemas are known only at run time.
 
     A schema is a JSON Schema document, a pydantic model (or another type that pydantic knows), or None for anything.
-    `execute(input, context)`, sync or async, receives the validated document or the model; it can take `input` alone,
-    and a parameter annotated `ToolCall`. With `stream=True` it yields items, and `output_schema` is that of one item.
+    `execute(input, context)`, sync or async, receives the validated document or the model. It can omit `context`, and
+    have a parameter annotated `ToolCall`. With `stream=True` it yields items, and `output_schema` describes one item.
 
     Raises:
-        ToolDefinitionError: the name, a schema or a setting is wrong.
+        ToolDefinitionError: the name, a schema or a setting is invalid.
     """
     return Tool(
         name=name,
@@ -601,7 +606,7 @@ def _from_function(
 
 
 def _callable_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns the function to make a tool of.
+    """Returns the function from which to make a tool.
 
     Raises:
         ToolDefinitionError: the argument is not a function.
@@ -632,7 +637,7 @@ def _named(value: object) -> str:
 
 
 def _class_docstring(bare: Callable[..., Any]) -> str | None:
-    """Returns the docstring of a callable object's class; None for a function, whose class is irrelevant."""
+    """Returns the docstring of a callable object's class; None for a function, whose class says nothing about it."""
     return None if inspect.isroutine(bare) else bare.__doc__
 
 

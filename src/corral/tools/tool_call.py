@@ -1,4 +1,4 @@
-"""`ToolCall`: the call that a tool serves, for tools that take it."""
+"""`ToolCall`: the call that a tool is answering, for tools that want it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from corral.logs import safe_child
 from corral.types import ExecutionContext
 
 Report = Callable[[float, float | None, str | None], object]
-"""Receives `done`, `total` and `message` of a tool's progress, in the event loop."""
+"""Function that receives `done`, `total` and `message` of a tool's progress, in the event loop."""
 
 SHELL: ContextVar[Any] = ContextVar("corral_shell", default=None)
-"""The agent's restricted `Shell`, if any; typed loosely because this package does not depend on shells."""
+"""The agent's restricted `Shell`, if any. Typed loosely, because this package does not depend on shells."""
 
 traced_elsewhere: ContextVar[Container[str]] = ContextVar("corral_traced_elsewhere", default=())
-"""Tools, by guest name, whose calls get their spans from an agent framework."""
+"""Guest names of tools whose spans an agent framework creates."""
 
 _MOST_REPORTS = 1_000
 _MESSAGE_CHARS = 1_000
@@ -30,7 +30,7 @@ _MESSAGE_CHARS = 1_000
 class ToolCall:
     """One call of a tool. A function receives it in a parameter annotated `ToolCall`, which is hidden from programs.
 
-    Made by Corral; to test a tool, make a `ToolCall(context)`, which discards progress.
+    Created by Corral. To test a tool, create a `ToolCall(context)`, which discards progress.
     """
 
     __slots__ = (
@@ -117,13 +117,13 @@ class ToolCall:
                 self._schedule(lambda: self._deliver(done, total, text))
 
     def attach(self) -> ToolCall:
-        """Binds it to the running event loop, which delivers its progress."""
+        """Binds the call to the running event loop, which delivers its progress."""
         if self._report is not None:
             self._thread, self._schedule = get_ident(), thread_safe_scheduler()
         return self
 
     def end(self) -> None:
-        """Drops all further progress."""
+        """Drops any further progress."""
         self._report = None
 
     def _deliver(self, done: float, total: float | None, message: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Tools that are not the host's own functions: their sources need a connection, and can change.
+"""Sources of tools that are not the host's own functions. They need a connection, and their tools can change.
 
 A Corral opens its sources concurrently, with their tools in its registry.
 """
@@ -25,7 +25,7 @@ _logger = get_logger("corral")
 
 
 class Offer(Protocol):
-    """Replaces all tools that a source has offered.
+    """Function that replaces all tools that a source has offered.
 
     `problem` is the reason for missing tools, for programs, such as "the server does not answer".
 
@@ -37,18 +37,19 @@ class Offer(Protocol):
 
 
 class ToolSource(ABC):
-    """Tools that exist while something is open: a connection to an MCP server, a toolset of an agent framework.
+    """Source of tools that exist while something is open: a connection to an MCP server, a toolset of an agent
+    framework.
 
     A Corral opens its sources concurrently when it is opened, and closes them when it is closed. A failing source must
-    not affect others: if its peer is unavailable, it offers a `problem` and keeps trying.
+    not affect others: while its remote system is unavailable, it offers a `problem` and keeps trying.
     """
 
     namespace: str | None = None
     """Namespace of its tools; None for no namespace."""
 
     scopes: Iterable[str] = frozenset()
-    """Scopes that each of its tools requires. Where denied tools are hidden, only callers with these scopes learn why
-    its tools are missing."""
+    """Scopes that each of its tools requires. Where denied tools are hidden, only callers with these scopes see why its
+    tools are missing."""
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -57,7 +58,8 @@ class ToolSource(ABC):
 
     @abstractmethod
     def open(self, offer: Offer) -> AbstractAsyncContextManager[None]:
-        """Opens the source for a block in which its tools can be called. Offers them first, and again as they change.
+        """Opens the source for a block in which its tools can be called. Offers them first, and again whenever they
+        change.
 
         The block is entered and left in one task. It can be entered several times, for several Corrals, each with its
         own connection.
@@ -76,7 +78,7 @@ class ToolSource(ABC):
         """Returns this source with these settings for each of its tools, as by `Tool.with_settings`.
 
         Raises:
-            ToolDefinitionError: a setting is wrong.
+            ToolDefinitionError: a setting is invalid.
         """
         check_settings("with_settings", **settings)
         return TransformedSource(
@@ -90,13 +92,13 @@ class ToolSource(ABC):
     def transformed(self, change: Callable[[Tool], Tool | None]) -> ToolSource:
         """Returns this source with `change` applied to each of its tools; None leaves a tool out.
 
-        `change` is called once for each tool that is offered, also later.
+        `change` is called once for each tool, including tools that are offered later.
         """
         return TransformedSource(self, change, namespace=self.namespace, scopes=self.scopes)
 
 
 class TransformedSource(ToolSource):
-    """Another source, each of whose tools is changed or left out."""
+    """Source that changes or leaves out tools of another source."""
 
     def __init__(
         self,
@@ -134,14 +136,14 @@ class TransformedSource(ToolSource):
             return self._change(tool)
         except ToolDefinitionError:
             raise
-        except Exception as error:  # sources skip tools that cannot be offered, which would hide a bug here
+        except Exception as error:  # otherwise the source would skip the tool, which would hide this bug
             raise ToolDefinitionError(f"tool {tool.name!r} cannot be transformed: {error!r}") from error
 
 
 # --- sources of a Corral
 
 Tools: TypeAlias = ToolRegistry | Iterable[Tool | ToolSource | Callable[..., Any]]
-"""A registry, which stays live; or tools, functions and tool sources."""
+"""Registry, which stays live; or tools, functions and tool sources."""
 
 
 class ToolSources:
@@ -167,16 +169,16 @@ class ToolSources:
 
     @property
     def missing(self) -> bool:
-        """True if there are sources and they are not open."""
+        """True if there are sources that are not open."""
         return bool(self._offers) and not self._held
 
     @property
     def unknown(self) -> bool:
-        """True if a source is not open and its tools are unknown until it is."""
+        """True if a source is not open and its tools are not known before."""
         return not self._held and any(not each.offered for each in self._offers)
 
     def copy(self) -> ToolSources:
-        """Returns the same sources, not open; their tools stay registered."""
+        """Returns the same sources, unopened. Their tools stay registered."""
         copied = ToolSources(self._registry, ())
         copied._offers = self._offers
         return copied
@@ -221,7 +223,8 @@ class ToolSources:
 
 
 class _Offers:
-    """Registers the tools that one source offers, replacing its previous offer; this is the source's `Offer`."""
+    """Registers the tools that one source offers, in place of its previous offer. Sources call this as their
+    `Offer`."""
 
     def __init__(self, registry: ToolRegistry, source: ToolSource) -> None:
         self.source = source

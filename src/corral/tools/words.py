@@ -1,4 +1,4 @@
-"""Splits texts and identifiers into words for searches: in lower case, without endings."""
+"""Splits texts and identifiers into words for searches: lower-case, without endings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WHOLE = {
 
 
 def words(text: str) -> list[str]:
-    """`listOpen_issues2` → list, open, issues, 2. URLs are dropped, and accents are ignored."""
+    """Splits a text: `listOpen_issues2` gives list, open, issues, 2. Drops URLs and ignores accents."""
     if not text.isascii():
         decomposed = unicodedata.normalize("NFKD", text)
         text = "".join(character for character in decomposed if not unicodedata.combining(character))
@@ -33,7 +33,7 @@ def words(text: str) -> list[str]:
 
 @lru_cache(maxsize=16_384)
 def stem(word: str) -> str:
-    """Returns the word without a plural, `-ing`, `-ed` or a final `e`: issues → issu, queries → queri, stopped → stop.
+    """Returns the word without a plural, `-ing`, `-ed` or a final `e`: issues becomes issu, stopped becomes stop.
 
     Common abbreviations are expanded first.
     """
@@ -57,7 +57,7 @@ UNIMPORTANT = frozenset(
     our please some specified that the their them this to want was what when where which who with you your
     """.split()
 )
-"""Words that queries are never about."""
+"""Words to ignore in queries."""
 
 _GROUPS = """
     create add new insert make open file register compose

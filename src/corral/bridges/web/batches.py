@@ -243,7 +243,7 @@ class LineStream:
             await self._flush()
 
     async def _flush(self) -> None:
-        """Writes a line with the queued items. The first line is written even if there are none."""
+        """Writes a line with the queued items. The first line is written even without items."""
         async with self._writing:
             if not self._ready.is_set():
                 return

@@ -22,7 +22,7 @@ _COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"or
 
 
 class RequestHead:
-    """Head of a request: the headers that bridges use, unparsed. A missing header is None."""
+    """Head of a request: the headers that bridges use, unparsed. None for a missing header."""
 
     __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "scope", "size", "twice")
 

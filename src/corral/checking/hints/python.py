@@ -1,4 +1,4 @@
-"""Hints for names from other languages, and for methods that Python's lists, dicts and strings lack."""
+"""Hints about names from other languages, and about methods that Python's lists, dicts and strings lack."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def text_hint(name: str, value: str) -> str | None:
 
 
 def has_no_keys(value: str, key: str, message: str) -> tuple[str, str | None]:
-    """Returns message and hint for a key of a value without keys; `message` is the type checker's."""
+    """Returns the message and hint for a key of a value that has no keys. `message` is the type checker's."""
     match = _OF_TYPE.search(message)
     type_ = match["type"] if match else ""
     if type_ == "None":
@@ -127,7 +127,8 @@ def operation_hint(message: str, objects: frozenset[str]) -> str | None:
 
 
 def cannot_be_added(type_: str, function: str, objects: frozenset[str]) -> bool:
-    """True if `sum` or `join` fails with any item of a type. For the type of a list, `function` ends in `[]`."""
+    """True if `sum` or `join` fails with every possible item of a type. For the type of a list, `function` ends in
+    `[]`."""
     if function.endswith("[]"):
         items = _ITEMS.fullmatch(type_)
         return items is not None and cannot_be_added(items[1], function.removesuffix("[]"), objects)

@@ -1,4 +1,4 @@
-"""Hints for names from other languages and environments, and for members that strings lack, in TypeScript."""
+"""Hints about names from other languages and environments, and about members that strings lack, in TypeScript."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ _PRINTING = frozenset(
 _MARKUP = re.compile(
     r" Did you mean '(?:anchor|big|blink|bold|fixed|fontcolor|fontsize|italics|link|small|strike|sub|sup)'\?"
 )
-"""Suggestions of legacy string methods that make HTML, which no program needs."""
+"""Suggestions of legacy string methods that create HTML, which no program needs."""
 
 
 def conversion_hint(name: str, value: str) -> str | None:
-    """Returns the conversion that a string needs before a member exists. `value` is the string's source text."""
+    """Returns the conversion that gives a string's value this member. `value` is the string's source text."""
     if name in _OF_NUMBERS:
         return f"It is a string: write `Number({value}).{name}(...)`."
     if name in _PRINTING or _OF_DATES.fullmatch(name):

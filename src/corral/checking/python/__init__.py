@@ -1,1 +1,1 @@
-"""The check of Python programs."""
+"""Check of Python programs."""

@@ -57,10 +57,11 @@ from corral.types import Position, ToolName
 
 _WARNED = frozenset({1, 2})
 _SYNTAX = "invalid-syntax"
-"""`await` and `return` outside functions, which work here. Other syntax errors are found when a program is prepared."""
+"""Codes for `await` and `return` outside functions, which work here. Other syntax errors are reported when a program is
+prepared."""
 _UNBOUND = frozenset({"unresolved-reference"})
 _UNFOUND = frozenset({"import-not-found", "unresolved-import"})
-"""Codes for a missing module, in different versions."""
+"""Codes for a missing module, in different versions of ty."""
 _KEY = frozenset({"invalid-typed-dict-key", "invalid-key"})
 _ATTRIBUTE = frozenset({"missing-attribute", "unresolved-attribute"})
 _COUNT = frozenset({"missing-argument", "unknown-argument", "too-many-positional-arguments"})
@@ -86,15 +87,15 @@ _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
 _IMPORT = f"from typing import Any; from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
-"""Diagnostics about a value that the declarations do not allow."""
+"""Codes for a value that the declarations do not allow."""
 _OPERATIONS = frozenset({"binary_operator", "comparison_operator", "augmented_assignment"})
 _FILLING = frozenset({"append", "insert", "extend", "add", "setdefault", "update", "__setitem__"})
 _STATEMENTS = frozenset({"block", "module", "function_definition", "lambda"})
 _MISTAKEN = frozenset({"not-iterable", "not-subscriptable", "no-matching-overload", "invalid-argument-type"})
-"""Diagnostics about async generators used as iterables, and dict methods used as members."""
+"""Codes for async generators used as iterables, and dict methods used as members."""
 _METHOD = re.compile(r"`bound method (?P<type>\w+)\.(?P<name>\w+)\(")
 _FOREIGN = frozenset({"not-subscriptable", "not-iterable", "missing-attribute", "unsupported-operator"})
-"""Diagnostics about uses that fail for any coroutine."""
+"""Codes for uses that fail for any coroutine."""
 _SCALARS = frozenset(
     {"string", "integer", "float", "true", "false", "none", "list", "tuple", "set", "list_comprehension"}
 )
@@ -129,7 +130,7 @@ class PythonCheck(Check):
         self._writes = Writes(typed.root, typed.names, typed.edits.text)
         self._typed = typed
         self._owners: dict[Finding, tuple[Node, str]] = {}
-        """Findings about members: the owner, and the key or `.attribute`."""
+        """Findings about members, by the owner and the key or `.attribute`."""
         self._replacements: dict[tuple[str, tuple[str, ...], bool], str] = {}
         """Hints for unbound names, by use."""
         self._used_types = [each for each in typed.free if each in tools.type_declarations]
@@ -261,7 +262,7 @@ class PythonCheck(Check):
         return name not in self._objects or self.tools.declares(name, key)
 
     def _forgets(self, remarks: Sequence[Remark]) -> bool:
-        """True if these diagnostics show a new place where the program stores an undeclared type."""
+        """True if these diagnostics reveal another location in which the program stores an undeclared type."""
         owners = [owner for each in remarks if each.code in _MISFITS and (owner := self._filled(each)) is not None]
         return len([owner for owner in owners if self._writes.forget(owner)]) > 0
 
@@ -279,7 +280,7 @@ class PythonCheck(Check):
         return None
 
     def _judge(self, remark: Remark) -> Finding | None:
-        """Turns a diagnostic into a finding; None if it means nothing."""
+        """Turns a diagnostic into a finding; None if it is irrelevant."""
         if not _is_relevant(remark):
             return None
         start, end = self.text.offsets(remark.span)
@@ -346,7 +347,7 @@ class PythonCheck(Check):
         return warning.rejected("member", message=message, hint=f'Write `{shown}["{name}"]`.')
 
     def _is_certain(self, value: Node) -> bool:
-        """True if a value is declared, and no code catches its failure."""
+        """True if a value has a declared type, and no code catches its failure."""
         return not is_probed(value) and not is_tried(value) and self._is_declared(value)
 
     def _added(self, warning: Finding, value: Node, function: str) -> Finding:
@@ -523,7 +524,7 @@ class PythonCheck(Check):
         return warning.rejected("argument", declared=tool.signature) if differs else warning
 
     def _mapped(self, warning: Finding, arguments: list[Node]) -> Finding | None:
-        """Returns a finding about a tool given to `map`, which would pass its arguments by position."""
+        """Returns a finding about a tool passed to `map`, which would pass the tool's arguments by position."""
         tool = self._tool_of(arguments[0]) if arguments and _MAPPED.search(warning.message) else None
         names = [] if tool is None else _PARAMETER.findall(tool.signature)
         if tool is None or not names or "input: " in tool.signature:
@@ -535,7 +536,7 @@ class PythonCheck(Check):
     def _by_position(
         self, warning: Finding, tool: DeclaredTool, positional: list[Node], arguments: list[Node], code: str
     ) -> Finding:
-        """Returns the finding about positional arguments; a single one can be the whole input."""
+        """Returns the finding about positional arguments. A single one can be the whole input."""
         names = _PARAMETER.findall(tool.signature)
         if code == "missing-argument" or any(each.type == "list_splat" for each in arguments):
             return warning
@@ -554,7 +555,7 @@ class PythonCheck(Check):
         return self._remember_owner(rejected, positional[0], f'"{names[0]}"')
 
     def _operation(self, warning: Finding, node: Node) -> Finding:
-        """Judges arithmetic with a result that is a string, a dict or a list."""
+        """Checks arithmetic with a result that is a string, a dict or a list."""
         while node.type not in _OPERATIONS and node.parent is not None:
             if node.type in ("block", "module", "call"):
                 return warning
@@ -572,7 +573,8 @@ class PythonCheck(Check):
         return None
 
     def _promised(self, expression: Node) -> str | None:
-        """Returns the source text of the tool whose coroutine an expression is, directly or through a name."""
+        """Returns the source text of the tool that returned the coroutine in an expression, directly or through a
+        name."""
         call = self._initial(expression) if expression.type == "identifier" else expression
         tool = self.tool_called(call) if is_a(call, "call") else None
         return None if tool is None or tool.is_stream else text_of(part(call, "function"))
@@ -624,7 +626,8 @@ class PythonCheck(Check):
         return None if bound is None else iterable_of(bound)
 
     def _texts(self, value: Node) -> list[Node]:
-        """Returns the literals that a string can be: itself, its name's value, or the items of an iterated list."""
+        """Returns the literals that a string can be: itself, the value of its name, or the items of an iterated
+        list."""
         texts: list[Node | None] = [value]
         if value.type == "identifier":
             bound = self._initial(value)
@@ -679,7 +682,7 @@ class PythonCheck(Check):
         return not types or any(each.declared for each in types)
 
     def _may_be_object(self, name: Node | None) -> bool:
-        """True if a name iterates over a value and may be a declared object."""
+        """True if a name iterates over a value and can be a declared object."""
         return name is not None and self._iterated(name) is not None and bool(self.declared_types(name))
 
     def _is_namespace(self, value: Node) -> bool:
@@ -698,7 +701,7 @@ _MAX_ASKED = 200
 
 
 class MissingKey(NamedTuple):
-    """A condition on a key that a value does not have."""
+    """Condition on a key that a value does not have."""
 
     condition: Condition
     name: Node
@@ -708,7 +711,7 @@ class MissingKey(NamedTuple):
 
 
 def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[MissingKey]:
-    """Yields conditions on keys that closed tool results do not have, where names can be traced to a call."""
+    """Yields conditions on keys that closed tool results do not have, for names that can be traced to a call."""
     matches, origins = _ASKED(root), Origins(names, annotated=False)
     for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
         owner, key, holds = _tested(node)

@@ -1,4 +1,4 @@
-"""Places where a Python program stores values in results, so that the declarations no longer hold."""
+"""Finds values that a Python program stores in results, for which the declarations no longer hold."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _READS = finder("(subscript) @read")
 _SIGN = re.compile(
     rb"\]\s*(?:=(?!=)|[-+*/|&%^]+=|,|\)|in\b|:)|\bdel\b|\|=|\+=|\.(?:update|setdefault|__setitem__|pop|append|insert|extend|add)\b"
 )
-"""Without one of these signs a program stores nothing."""
+"""Matches every program that stores values."""
 _PATTERNS = frozenset({"pattern_list", "tuple_pattern", "list_pattern", "list_splat_pattern", "expression_list"})
 _FILLING = frozenset({"append", "insert", "extend", "add"})
 _MAKING = frozenset({"dict", "list", "set", "defaultdict", "Counter", "OrderedDict", "deque"})
@@ -47,7 +47,7 @@ def value_of(node: Node) -> Node | None:
 
 
 class Writes:
-    """The members that a program sets, and the containers that get members by computed names."""
+    """Members that a program sets, and the containers to which it adds members by computed names."""
 
     def __init__(self, root: Node, names: Names, text: bytes) -> None:
         self._names = names
@@ -75,20 +75,20 @@ class Writes:
         return key in self.keys or key in self._mentioned or self._steps >= _MAX_STEPS
 
     def forget(self, owner: Node) -> bool:
-        """Treats the owner of an undeclared value as `Any`. Returns True if that is new."""
+        """Treats the owner of an undeclared value as `Any`. Returns True unless it already was."""
         known = len(self.keys), len(self._variables)
         self._forget(owner)
         return known != (len(self.keys), len(self._variables))
 
     def is_forgotten(self, node: Node) -> bool:
-        """True if a member or variable counts as `Any`, since the program stores values there."""
+        """True if a member or variable counts as `Any`, because the program stores values there."""
         if node.type in ("subscript", "call"):
             key = key_of(node)
             return key is not None and key in self.keys
         return node.type == "identifier" and self._variable(node) in self._variables
 
     def hide(self, edits: Edits) -> None:
-        """Adds edits so that the type checker sees values read from there as `Any`."""
+        """Adds edits with which the type checker reads values from there as `Any`."""
         hidden: set[int] = set()
         reads = [*self._reads, *_READS(self._root).get("read", ())] if self.keys else []
         for node in sorted(reads, key=lambda each: each.end_byte - each.start_byte)[:_MAX_READS]:

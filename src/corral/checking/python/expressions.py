@@ -71,7 +71,7 @@ def gathered_list(node: Node) -> Node | None:
 
 
 def iterable_of(bound: Node) -> Node | None:
-    """Returns the iterable of the loop, or of `sorted` and similar functions, whose items a name is bound to."""
+    """Returns the iterable of the loop, or of `sorted` and similar functions, that binds a name to its items."""
     loop, value = bound.parent, bound
     if is_a(loop, "pattern_list", "tuple_pattern") and loop.named_children[1:] == [bound]:
         loop, value = loop.parent, loop  # `for number, each in enumerate(...)`
@@ -86,7 +86,7 @@ def iterable_of(bound: Node) -> Node | None:
 
 
 def _mapped(function: Node | None) -> Node | None:
-    """Returns the iterable whose items a lambda is called with."""
+    """Returns the iterable whose items are passed to a lambda."""
     call = enclosing(function, ("call",))
     passed, name = arguments_of(call), text_of(part(call, "function"))
     above = None if function is None else function.parent
@@ -138,7 +138,7 @@ def takes_apart(value: Node, owner: Node) -> bool:
 
 
 def is_tried(node: Node) -> bool:
-    """True if an error there would be caught."""
+    """True if an error at this node would be caught."""
     return next(_tries_around(node), None) is not None
 
 

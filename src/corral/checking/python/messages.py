@@ -1,4 +1,4 @@
-"""Parses types in ty's messages, and tells when one certainly does not fit another."""
+"""Parses types in ty's messages, and finds out when one certainly does not fit another."""
 
 from __future__ import annotations
 

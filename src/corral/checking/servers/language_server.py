@@ -1,4 +1,4 @@
-"""A language server that starts in the background and restarts after a loss."""
+"""Language server that starts in the background and restarts after a loss."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from corral.logs import get_logger
 
 T = TypeVar("T")
 _Job: TypeAlias = Callable[[Workspace | None], T]
-"""A job for a server; its argument is None if the server did not start."""
+"""Job for a server. Its argument is None if the server did not start."""
 
 logger = get_logger("corral.checking")
 
 _WARMING_SECONDS = 60.0
 _DECLARING_SECONDS = 10.0
-"""Time to read the declarations at startup; beyond it, the server starts without them."""
+"""Seconds to read the declarations at startup, after which the server starts without them."""
 _PAUSES_SECONDS = (0.0, 1.0, 10.0, 60.0, 300.0)
-"""Pauses before the next start, by the number of failed starts in a row."""
+"""Seconds until the next start, by the number of consecutive failed starts."""
 _SPARE_SECONDS = 60.0
-"""Time for which an unused server is kept."""
+"""Seconds for which an unused server is kept."""
 _ALMOST_IDLE_SECONDS = 0.1
 _MEASURED_CHECKS = 50
 _MEASURED_SECONDS = 0.5
@@ -40,10 +40,10 @@ _MEASURED_SECONDS = 0.5
 
 
 class LanguageServer:
-    """A server of one kind. Any thread can submit jobs; owners take turns.
+    """Server of one kind. Any thread can submit jobs, and owners take turns.
 
-    It runs in the best jail that works here: it reads one directory of ours, and cannot write, use a network or start
-    processes. Where no jail works it runs without one, since it only reads programs.
+    It runs in the best jail that works here: it can read one directory of ours, but cannot write, use a network or
+    start processes. Where no jail works it runs without one, because it only reads programs.
 
     Jobs run in a thread that lives while the queue is not empty; the first job starts the server. A server that a
     program crashes or blocks is replaced at once.
@@ -57,12 +57,12 @@ class LanguageServer:
         self._state = threading.Lock()
         self._jobs: FairQueue[tuple[Future[Any], _Job[Any]]] = FairQueue()
         self._busy = False
-        """Lock of the server's exclusive user: the thread, or an event loop."""
+        """Held by the server's exclusive user: the thread, or an event loop."""
         self._idle = threading.Event()
         self._idle.set()
         self._workspace: Workspace | None = None
         self._opening: Workspace | None = None
-        """The most recently started workspace."""
+        """Most recently started workspace."""
         self._finalizer: weakref.finalize[..., LanguageServer] | None = None
         self._owner = ProcessOwner()
         self._checks = 0
@@ -79,14 +79,14 @@ class LanguageServer:
 
     @property
     def pid(self) -> int | None:
-        """Process id, if the server runs."""
+        """Process number, if the server is running."""
         workspace = self._workspace
         return workspace.pid if workspace is not None and self.ready else None
 
     def start(self, declare: Callable[[], str] = str) -> None:
         """Starts the server in the background, unless it runs. It is ready once it has checked an empty program.
 
-        `declare` returns the declarations that it reads first; it can be slow.
+        `declare`, which can be slow, returns the declarations that it reads first.
         """
         self._declare = declare
         self.submit(None, _nothing)
@@ -99,7 +99,7 @@ class LanguageServer:
         return self.ready
 
     def submit(self, owner: Hashable, job: Callable[[Workspace | None], T]) -> Future[T]:
-        """Queues a job for the owner's turn. If it raises ServerLost, the next job gets another server."""
+        """Queues a job for the owner's turn. If the job raises ServerLost, the next one gets another server."""
         future: Future[T] = Future()
         with self._state:
             if self._owner.take_over():
@@ -118,7 +118,7 @@ class LanguageServer:
             return self._jobs.has_others(owner)
 
     def seize(self, declarations: str | None = None) -> Workspace | None:
-        """Takes the server exclusively until `hand_back`; None if it is busy or lacks these declarations."""
+        """Takes the server exclusively until `hand_back`; returns None if it is busy or lacks these declarations."""
         with self._state:
             workspace = self._workspace
             if self._busy or workspace is None or not self.ready:
@@ -130,7 +130,7 @@ class LanguageServer:
             return workspace
 
     def hand_back(self, rest: Callable[[Workspace | None], object] | None = None) -> None:
-        """Releases the server, after the optional job `rest`."""
+        """Releases the server, after running the job `rest` if passed."""
         if rest is None:
             with self._state:
                 if not self._jobs:
@@ -140,7 +140,8 @@ class LanguageServer:
         self._go_on(rest)
 
     def lose(self) -> None:
-        """Ends the server and queues the cleanup; the next job starts another one. For its exclusive user only."""
+        """Ends the server and queues the cleanup; the next job starts another one. Only its exclusive user may call
+        this."""
         workspace, self._workspace = self._workspace, None
         if workspace is not None:
             workspace.kill()
@@ -214,7 +215,7 @@ class LanguageServer:
             self.lose()
 
     def _present(self) -> Workspace | None:
-        """Returns the server, started first if it is missing and a start is allowed now."""
+        """Returns the server. Starts it if it is missing and a start is allowed now."""
         if self._workspace is None and not self._closing.is_set() and time.monotonic() >= self._starts_at:
             try:
                 self._workspace = self._opened()
@@ -266,12 +267,12 @@ class LanguageServer:
 
 
 class _Spares:
-    """Unused servers of this process, one of each kind."""
+    """Unused servers of this process, at most one of each kind."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Workspace, threading.Timer]] = {}
-        """By name of the kind."""
+        """Servers by name of their kind."""
         self._owner = ProcessOwner()
 
     def keep(self, workspace: Workspace) -> None:
@@ -316,7 +317,7 @@ atexit.register(spares.end)
 
 
 def _nothing(_: Workspace | None) -> None:
-    """A job that only starts the server."""
+    """Job that only starts the server."""
 
 
 def _end(workspace: Workspace, closing: threading.Event) -> None:

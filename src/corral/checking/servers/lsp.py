@@ -1,7 +1,7 @@
 """A client for the parts of the Language Server Protocol 3.17 that checks need.
 
-Requests to one server are sequential and block, so they belong in a thread. Answers are untrusted, since a program
-may have compromised the server: messages are bounded, and every wait has a deadline.
+Requests to one server are sequential and block, so they belong in a thread. Answers are untrusted, because a program
+might have compromised the server: messages are bounded, and every wait has a deadline.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PENDING = object()
 """Marks a result that has not arrived yet."""
 
 _MAX_MESSAGE_BYTES = 2 << 20
-"""Parsing a message blocks the event loop. Typical answers have a few kilobytes."""
+"""Maximum bytes of a message, because parsing one blocks the event loop. Typical answers have a few kilobytes."""
 _MAX_HEADER_BYTES = 1000
 _MAX_UNSENT_BYTES = 64 << 20
 _MAX_SECTIONS = 100
 _MAX_MESSAGES = 2000
-"""Maximum number of messages in answer to one request; tsgo logs about five."""
+"""Maximum number of messages in answer to one request. tsgo logs about five."""
 _MAX_HEARD_BYTES = 8 << 20
-"""Total size of these messages."""
+"""Maximum total size of these messages."""
 _HEADER_END = b"\r\n\r\n"
 _CONTENT_LENGTH = b"content-length:"
 
@@ -43,7 +43,7 @@ class LspClient:
     def __init__(self, process: ContainedProcess, settings: Mapping[str, Any]) -> None:
         self._process = process
         self._settings = dict(settings)
-        """Answer to the server's request for its configuration."""
+        """Configuration to return when the server requests it."""
         self._unsent = bytearray()
         self._received = bytearray()
         self._length: int | None = None
@@ -55,7 +55,7 @@ class LspClient:
         self._born = False
 
     async def changed(self) -> None:
-        """Waits until there may be something to `poll`."""
+        """Waits until `poll` can have something to read."""
         if self._unsent:
             await anyio.wait_writable(self._process.input)
         else:
@@ -98,7 +98,7 @@ class LspClient:
                 if "id" in message:
                     self._send({"id": message["id"], "result": self._answer(message)})
             elif message.get("id") == number:
-                self._process.error_tail()  # drained, so that the server never blocks on stderr
+                self._process.error_tail()  # drained, so that the server never blocks on it
                 if "result" not in message:
                     raise ServerLost(str(message.get("error"))[:200])
                 return message["result"]
@@ -119,7 +119,7 @@ class LspClient:
     def _send(self, message: Mapping[str, Any]) -> None:
         self._unsent += _encoded(message)
         if len(self._unsent) > _MAX_UNSENT_BYTES:
-            raise ServerLost("it does not read")
+            raise ServerLost("it does not read its requests")
         self._flush()
 
     def _flush(self) -> None:
@@ -127,7 +127,7 @@ class LspClient:
             del self._unsent[:written]
 
     def _message(self) -> dict[str, Any] | None:
-        """Takes a message from the input; None if it is incomplete."""
+        """Takes a message from the input; returns None if it is incomplete."""
         if self._length is None:
             self._length = self._header()
         if self._length is None or len(self._received) < self._length:
@@ -144,7 +144,7 @@ class LspClient:
         return cast("dict[str, Any]", message)
 
     def _header(self) -> int | None:
-        """Takes a header from the input and returns the body length in bytes; None if it is incomplete."""
+        """Takes a header from the input and returns the body length in bytes; returns None if it is incomplete."""
         end = self._received.find(_HEADER_END)
         if end < 0 and len(self._received) <= _MAX_HEADER_BYTES:
             return None

@@ -1,4 +1,4 @@
-"""The supported language servers: their executables, arguments and configuration files."""
+"""Supported language servers: their executables, arguments and configuration files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from corral.jail import Engine, Mount
 from corral.types import Language
 
 GLOBALS = Path(__file__).with_name("globals.d.ts")
-"""Declares the globals of TypeScript programs besides those of the language."""
+"""Declarations of the globals of TypeScript programs, besides those of the language."""
 _MAPS = Path(__file__).with_name("maps.txt")
-"""Stands in for /proc/self/maps in a jail without /proc.
+"""Substitute for /proc/self/maps in a jail without /proc.
 
 pthread_getattr_np(3) looks there for the first thread's stack, which Deno's parser requires. The file has one line for
 a stack, without its real address.
@@ -36,26 +36,26 @@ _MB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class ServerKind:
-    """A language server, and the layout of its working directory.
+    """Language server, and the layout of its working directory.
 
-    It holds `slots` sets of tools at a time; a path with `{slot}` stands for one file per slot.
+    The directory has room for `slots` sets of tools; a path with `{slot}` stands for one file per slot.
     """
 
     name: str
     language: Language
     engine: Callable[[], Engine | None]
-    """Returns the engine; None if it is not installed."""
+    """Function that returns the engine; None if it is not installed."""
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
     data_bytes: int
-    """RLIMIT_DATA: the idle size, plus room for the hardest programs."""
+    """RLIMIT_DATA: the size when idle, plus room for the hardest programs."""
     resident_bytes: int
-    """Resident memory above which a server is replaced."""
+    """Bytes of resident memory above which a server is replaced."""
     program: str
     declarations: str
     slots: int
     files: Mapping[str, str | Path]
-    """Other files of the directory, by path: text, or a file to copy."""
+    """Other files of the directory, by path: a text, or a file to copy."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Initialization options."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -66,7 +66,7 @@ class ServerKind:
     """True if it compiles code at run time, as V8 does."""
 
     def written(self) -> dict[str, str]:
-        """Returns all files of the directory by path, including the empty ones."""
+        """Returns all files of the directory by path, including empty ones."""
         slots = range(self.slots)
         texts = {path: each if isinstance(each, str) else each.read_text("utf-8") for path, each in self.files.items()}
         files = {path.format(slot=slot): text for path, text in texts.items() for slot in slots}
@@ -97,7 +97,7 @@ def _tsgo_places() -> Iterator[Path]:
 
 
 def _native(executable: Path) -> Iterator[Path]:
-    """Yields the executable itself, and those in npm's platform packages next to it."""
+    """Yields the executable itself, and executables in npm's platform packages next to it."""
     yield executable
     for modules in (parent for parent in executable.parents if parent.name == "node_modules"):
         yield from sorted(modules.glob("@typescript/*-*/lib/tsgo*"))
@@ -188,4 +188,4 @@ SERVERS: tuple[ServerKind, ...] = (
         files={"ty.toml": f'[environment]\npython-version = "{sys.version_info[0]}.{sys.version_info[1]}"\n'},
     ),
 )
-"""In order of preference for each language."""
+"""Kinds of servers for each language, in order of preference."""

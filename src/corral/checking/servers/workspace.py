@@ -1,4 +1,4 @@
-"""A running language server: its jail, its files, and requests about programs."""
+"""Running language server: its jail, its files, and requests about programs."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from corral.jail.process import ContainedProcess
 from corral.jail.temporary import TemporaryFolder
 
 MODULE = "corral_tools_0"
-"""Module of the declarations, for languages that import them; the last digit is replaced with the slot."""
+"""Module of the declarations, for languages that import them. The slot's number replaces the last digit."""
 _MODULES = "node_modules"
 _PACKAGES = f"/packages/{_MODULES}"
 _START_SECONDS = 60.0
-"""Deno's server takes one to four seconds, and longer on a busy machine."""
+"""Seconds for a start. Deno's server takes one to four, and longer on a busy machine."""
 _MAX_ITEMS = 1000
 _MAX_REMARKS = 300
 _MAX_PLACE = 1 << 31
 _MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
-"""Errors raised by reading a malformed answer."""
+"""Errors that reading a malformed answer can raise."""
 _CAPABILITIES: dict[str, Any] = {
     "workspace": {"configuration": True},
     "textDocument": {"diagnostic": {}, "definition": {}, "typeDefinition": {}},
@@ -41,7 +41,7 @@ _CAPABILITIES: dict[str, Any] = {
 
 
 class Span(NamedTuple):
-    """A range of a text as in the protocol: lines from 0, characters from 0 in UTF-16 units."""
+    """Range of a text as in the protocol: lines and characters from 0, characters in UTF-16 units."""
 
     line: int
     character: int
@@ -50,17 +50,17 @@ class Span(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """A server's diagnostic about a span of a program. `code` is a number or the name of a rule."""
+    """Diagnostic of a server about a span of a program. `code` is a number or the name of a rule."""
 
     severity: int
-    """The protocol's DiagnosticSeverity: 1 is an error, 2 a warning, 4 a hint."""
+    """DiagnosticSeverity of the protocol: 1 is an error, 2 a warning, 4 a hint."""
     code: str
     message: str
     span: Span
 
 
 class Location(NamedTuple):
-    """The location of a definition: in the tool declarations, in the program, or elsewhere."""
+    """Location of a definition: in the tool declarations, in the program, or elsewhere."""
 
     declared: bool
     own: bool
@@ -68,12 +68,12 @@ class Location(NamedTuple):
 
 
 class Workspace:
-    """A server in a jail, and its directory. Not thread-safe; every method can raise ServerLost."""
+    """Server in a jail, and its directory. Not thread-safe; every method can raise ServerLost."""
 
     def __init__(self, kind: ServerKind, packages: Path | None = None) -> None:
         self.kind = kind
         self._packages = packages
-        """A `node_modules` that the server reads."""
+        """Folder `node_modules` that the server reads."""
         self._slots: OrderedDict[str, int] = OrderedDict()
         """Slots by declarations, least recently used first."""
         self._versions = itertools.count(1)
@@ -87,7 +87,7 @@ class Workspace:
         """Starts the server.
 
         Raises:
-            StartFailed: it starts neither in a jail nor without one, or is killed meanwhile.
+            StartFailed: the server starts neither in a jail nor without one, or is killed meanwhile.
         """
         try:
             self._folder = TemporaryFolder()
@@ -105,11 +105,11 @@ class Workspace:
         return 0 if self._process is None else self._process.pid
 
     def cpu_time(self) -> float:
-        """Returns the CPU seconds used so far; 0 after its end."""
+        """Returns the processor seconds used so far; 0 after its end."""
         return 0.0 if self._process is None else self._process.cpu_time()
 
     def resident_bytes(self) -> int:
-        """Returns the resident memory, from /proc/PID/statm (proc_pid_statm(5)); 0 after its end."""
+        """Returns the resident memory in bytes, from /proc/PID/statm (proc_pid_statm(5)); 0 after its end."""
         try:
             return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
         except (OSError, IndexError):
@@ -152,7 +152,7 @@ class Workspace:
         return f"{self._root}/{path}"
 
     def kill(self) -> None:
-        """Ends the process, from any thread; a pending request then raises ServerLost."""
+        """Ends the process. Can be called from any thread; a pending request then raises ServerLost."""
         self._killed = True
         if self._process is not None:
             self._process.kill()
@@ -205,7 +205,7 @@ class Workspace:
 
 
 class Document:
-    """A program as a server's document, with a deadline (`time.monotonic`). Every method can raise ServerLost."""
+    """Program as a server's document, with a deadline (`time.monotonic`). Every method can raise ServerLost."""
 
     def __init__(self, workspace: Workspace, slot: int, deadline: float) -> None:
         kind = workspace.kind
@@ -224,7 +224,7 @@ class Document:
         return _remarks(self._ask("textDocument/diagnostic"))
 
     def begin(self, text: str) -> None:
-        """Replaces the program and requests its diagnostics, which `finish` returns. Neither blocks."""
+        """Replaces the program and requests its diagnostics, which `finish` returns. Neither call blocks."""
         self.write(text)
         params = {"textDocument": {"uri": self._workspace.uri(self._path)}}
         self._pending = self._workspace.client.post("textDocument/diagnostic", params)
@@ -239,7 +239,7 @@ class Document:
         raise ServerLost("it did not answer in time")
 
     def outwait(self) -> None:
-        """Blocks until the request of `begin` is answered, so that the server is free."""
+        """Blocks until the request sent by `begin` is answered, so that the server is free."""
         self._workspace.client.await_result(self._pending, deadline=self._deadline)
 
     def definitions(self, line: int, character: int) -> list[Location]:
@@ -259,7 +259,8 @@ class Document:
             raise ServerLost("its locations are malformed") from error
 
     def _location(self, item: Mapping[str, Any], *, whole: bool) -> Location:
-        """Reads a Location of the protocol, or a LocationLink, which has a range for the name and one for the whole."""
+        """Reads the protocol's Location or LocationLink. The latter has one range for the name and one for the
+        whole."""
         if "uri" in item:
             uri, where = item["uri"], item["range"]
         else:

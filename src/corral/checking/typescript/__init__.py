@@ -1,1 +1,1 @@
-"""The check of TypeScript programs."""
+"""Check of TypeScript programs."""

@@ -1,7 +1,8 @@
 """Checks TypeScript programs: decides which compiler errors mean that a program does not fit the declarations.
 
-Errors about the program's own values do not count: types are erased when it runs, and much of what a compiler rejects
-runs well. A variable that the compiler reports such an error about becomes `any`, and the program is checked again.
+Errors about the program's own values do not count: types are erased when it runs, and much code that a compiler rejects
+runs well. If the compiler reports such an error about a variable, the variable becomes `any` and the program is checked
+again.
 """
 
 from __future__ import annotations
@@ -88,11 +89,12 @@ _ROUNDS = 5
 _OF_TYPES = frozenset({"argument", "member"})
 """Kinds of findings that are uncertain while the compiler is wrong about a variable."""
 _WARNED = frozenset({1, 2})
-"""Severities: errors and warnings."""
+"""Severities that are read: errors and warnings."""
 _AT_TOP = frozenset({"import_statement", "export_statement", "internal_module", "module", "ambient_declaration"})
-"""Statements not allowed in functions. A namespace is inside an expression statement."""
+"""Statements that are not allowed in functions. The tree has a namespace inside an expression statement."""
 _SILENT = frozenset({1108, 1375, 1378, 2307, 2792})
-"""`return` and `await` outside functions, which work here, and missing modules, which fail at run time."""
+"""Codes for `return` and `await` outside functions, which work here, and for missing modules, which fail at run
+time."""
 _IMPLICIT_ANY = range(7000, 7100)
 _UNBOUND = frozenset({2304, 2552, 2580, 2581, 2582, 2583, 2584, 2591, 2592, 2593, 2663, 2868, 18004})
 _MEMBER = frozenset({2339, 2551, 2550, 2568, 2570, 2576})
@@ -102,18 +104,18 @@ _ARGUMENT = frozenset({2322, 2345, 2559, 2560, 2739, 2740, 2741, 2769, 2820}) | 
 _ITERATED = frozenset({2461, 2488, 2495, 2504, 2548, 2549, 2802})
 _COMPUTED = frozenset({2356, 2362, 2363, 2365})
 _VALUE = _ITERATED | _COMPUTED | {2349, 2351, 2367, 2538, 2678, 2801, 7053, 18046}
-"""A value is used as another type."""
+"""Codes for a value that is used as another type."""
 _OWN = _MEMBER | _ARGUMENT | {2349, 2351, 2403, 2451, 2540, 2719, 7005, 7034, 7053}
-"""Diagnostics that show that the compiler is wrong about a variable."""
+"""Codes which show that the compiler is wrong about a variable."""
 _NOT_CALLABLE = 2349
 _NOT_MADE = frozenset({2349, 2351})
-"""A value is called that is not a function, or constructed that is not a class."""
+"""Codes for a called value that is not a function, and a constructed one that is not a class."""
 _NO_DEFAULT = frozenset({1192, 1259, 2613})
-"""A package has no default export; the guest provides its namespace instead."""
+"""Code for a package without a default export. The guest provides its namespace instead."""
 _REDECLARED = 2403
 _GIVEN = ("'process'", "'require'")
 _ADVICE = re.compile(r" (?:Do you need to (?:install|change)|Try changing the 'lib')\b.*", re.DOTALL)
-"""Compiler advice that does not apply here."""
+"""Advice of the compiler that does not apply here."""
 _OF_PROMISE = re.compile(r"\b(?:[Tt]ypes?|this) '(?:[^']*(?:' and '| ))?Promise<")
 _OF_STREAM = re.compile(r"\b[Tt]ype '(?:Promise<)?AsyncIterable<[^|]*'")
 _PLATFORM = frozenset(re.findall(r"(?:declare var|,) ([A-Z]\w*):", GLOBALS.read_text(encoding="utf-8")))
@@ -129,7 +131,7 @@ _TYPE = re.compile(r"Type '(.*?)' (?:must have|is not an array type|is not a gen
 _IF_JSON = "If it is JSON, parse it first: JSON.parse(...)."
 _MAX_SHOWN_CHARS = 60
 _MAX_WRITES = 60
-"""With more writes, no error about declared types counts."""
+"""Maximum number of writes. With more, no error about declared types counts."""
 _OWN_VALUES = FUNCTION_VALUES | {"object", "array", "new_expression", "class"}
 _NOTHING = frozenset({"null", "undefined", "[]", "{}"})
 _SPREAD = finder("(spread_element (_) @source)")
@@ -137,11 +139,11 @@ _NAMESPACES = finder("(import_statement (import_clause (namespace_import (identi
 
 
 class _AssumeAny(NamedTuple):
-    """The variable of this identifier becomes `any` in the next round."""
+    """Raised to make the variable of this identifier `any` in the next round."""
 
     variable: Node | None
     finding: Finding | None
-    """None if there is nothing to report."""
+    """Result of a round; None if there is nothing to report."""
 
 
 class TypeScriptCheck(Check):
@@ -204,7 +206,7 @@ class TypeScriptCheck(Check):
 
     @cached_property
     def _undeclared(self) -> dict[str, str]:
-        """Hints to declare the names that the program assigns to, by name."""
+        """Hints to declare names that the program assigns to, by name."""
         return {
             name: f"Declare it: `let {name}`." if kind == "assignment" else f"Declare it: `for (const {name} of ...)`."
             for name, kind in assigned_names(self.root)
@@ -244,7 +246,7 @@ class TypeScriptCheck(Check):
     # --- what the server says
 
     def _judge(self, remark: Remark) -> Finding | _AssumeAny | None:
-        """Turns a diagnostic into a finding; None if it means nothing."""
+        """Turns a diagnostic into a finding; None if it is irrelevant."""
         if not _is_relevant(remark):
             return None
         code = _number(remark)
@@ -311,7 +313,7 @@ class TypeScriptCheck(Check):
         is_target = is_a(parent, "member_expression") and is_written(parent)
         if owner_type.startswith("Promise<") and not is_target:
             return self._unawaited(warning, owner) or warning.rejected("unawaited", hint=_AWAIT_IT)
-        if is_target or name in self._dynamic.names:  # an added member says nothing about the others
+        if is_target or name in self._dynamic.names:  # an added member does not prove that others exist
             return warning if self.declared_types(anchor(owner)) else own
         if owner_type in ("never", "any", "{}", "unknown"):
             return own
@@ -493,7 +495,7 @@ class TypeScriptCheck(Check):
         return frozenset(each.name for each in self.tools.tools)
 
     def _not_callable(self, warning: Finding, node: Node) -> Finding | None:
-        """Returns a finding about a called member of a result: results have no functions."""
+        """Returns a finding about a call of a result's member, because results have no functions."""
         member = node.parent if node.type == "property_identifier" else None
         owner = part(member, "object")
         if member is None or owner is None or not is_called(member) or is_tried(node):
@@ -574,7 +576,7 @@ class TypeScriptCheck(Check):
             return False
         if not self._is_declared(owner) or not self._is_dictionary(owner) or is_presence_test(name):
             return False
-        # a member can be called `length`, unless all members are objects
+        # there may be a member `length`, unless all members are objects
         return is_called(member) or (text_of(name) == "length" and bool(self.types(name)))
 
     def _is_dictionary(self, expression: Node) -> bool:
@@ -632,7 +634,7 @@ class TypeScriptCheck(Check):
         return text_of(called) if promises else None
 
     def _is_async(self, called: Node) -> bool:
-        """True if it is the program's own async function."""
+        """True if the called function is the program's own async function."""
         places = [each for each in self.definitions(called) if each.own] if called.type == "identifier" else []
         return len(places) == 1 and (name := self.node_at(places[0])) is not None and defines_async(name)
 
@@ -729,7 +731,7 @@ class TypeScriptCheck(Check):
 
     @cached_property
     def _rewritten(self) -> Reach:
-        """The declared types whose values the program replaces."""
+        """Declared types whose values the program replaces."""
         reach = Reach(self.tools.types)
         if len(self._dynamic.writes) > _MAX_WRITES:
             reach.add_everything()
@@ -760,7 +762,7 @@ class TypeScriptCheck(Check):
             self._rewrite_contents(reach, write, root, initial)
 
     def _rewrite_contents(self, reach: Reach, write: Write, root: Node, initial: Node | None) -> None:
-        """Adds the declared types that a container may hold although it is not declared itself."""
+        """Adds the declared types that a container can hold, although the container itself is not declared."""
         if self._is_parameter(root):
             reach.add_everything()
         elif not is_a(initial, "object", "array") or self._is_annotated(root):
@@ -798,7 +800,7 @@ class TypeScriptCheck(Check):
 
 
 def _near_literal(source: str, target: str) -> str | None:
-    """Returns a question with a similar literal of the target type."""
+    """Returns a question that suggests a similar literal of the target type."""
     texts = [each.strip('"') for each in union_members(target) if each[0] == '"']
     return near(source.strip('"'), texts) if source[0] == '"' else None
 

@@ -1,4 +1,4 @@
-"""Places where a TypeScript program stores values: the compiler keeps believing the declared types."""
+"""Finds values that a TypeScript program stores: the compiler still assumes the declared types."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _PATTERNS = frozenset({"array_pattern", "object_pattern", "pair_pattern", "assig
 
 
 class Write(NamedTuple):
-    """A stored value: in a variable or member, `into` a container, or as member `name` of an object."""
+    """Stored value: in a variable or member, in a container (`into`), or as member `name` of an object."""
 
     target: Node
     value: Node | None
-    """None if it is not a single expression."""
+    """Expression that is stored; None if it is not a single one."""
     into: bool = False
     name: str | None = None
 
 
 class DynamicMembers(NamedTuple):
-    """The member names that a program sets, whether it also sets computed ones, and all writes."""
+    """Names of members that a program sets, True if it also sets computed ones, and all writes."""
 
     names: frozenset[str]
     computed: bool
@@ -139,7 +139,7 @@ def _adds_members(call: Node) -> bool:
 
 
 def members_in(literal: Node) -> Iterator[tuple[str | None, Node | None]]:
-    """Yields names and values of an object literal's members; computed ones and spreads have no name."""
+    """Yields names and values of an object literal's members. Computed ones and spreads have no name."""
     for member in literal.named_children if literal.type == "object" else ():
         key = part(member, "key")
         if member.type == "shorthand_property_identifier":

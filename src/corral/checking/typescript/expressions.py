@@ -185,7 +185,7 @@ def path_after(name: Node) -> str:
 
 
 def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loop"]]]:
-    """Yields names that are assigned to, and the kind of statement."""
+    """Yields names that are assigned to, with the kind of statement."""
     for node in walk(root):
         if node.type in ("assignment_expression", "for_in_statement"):
             target = part(node, "left")
@@ -360,7 +360,7 @@ def is_on_failure(node: Node) -> bool:
 
 
 def is_tried(node: Node) -> bool:
-    """True if an error there would be caught."""
+    """True if an error at this node would be caught."""
     for below, above in ascent(node):
         if above.type == "try_statement" and part(above, "body") == below:
             return part(above, "handler") is not None

@@ -1,7 +1,8 @@
-"""Parses types in TypeScript's messages, and tells when one certainly does not fit another.
+"""Parses types in TypeScript's messages, and finds out when one certainly does not fit another.
 
-A program's own types are erased when it runs, and the compiler often knows less about a value than its author: a
-variable with one of three texts is a `string` to it. So a mismatch counts only if no value could be correct.
+A program's own types are erased when it runs, and the compiler often knows less about a value than the program's
+author: it takes a variable with one of three texts for any `string`. So a mismatch counts only if no value could be
+correct.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ _CROSSES_AS: Mapping[str, frozenset[str]] = {
     "AsyncIterable": frozenset(),
     "PromiseLike": frozenset(),
 }
-"""Kinds in which instances of built-in classes reach the host, from the value codec's table."""
+"""Kinds that instances of built-in classes have when they reach the host, from the value codec's table."""
 _ARRAY_LIKE = frozenset({"Array", "ReadonlyArray", "Iterable"})
 _ANYTHING = frozenset({"any", "unknown", "never", "object", "Object", "this", "{}"})
 
 
 def mismatch(message: str) -> tuple[str, str] | None:
-    """Returns the innermost mismatched types in a message: the actual and the expected one."""
+    """Returns the innermost mismatched types in a message: the actual type and the expected one."""
     types: tuple[str, str] | None = None
     for line in message.splitlines():
         if match := _first(line, _MISMATCH, _NOTHING_IN_COMMON, _MISSING_ONE, _MISSING_MORE):
@@ -100,7 +101,7 @@ def is_object(type_: str, named: Mapping[str, str]) -> bool:
 
 
 def is_text_for_less(source: str, target: str, named: Mapping[str, str]) -> bool:
-    """True if a string, which may spell it, is used as a number or a boolean."""
+    """True if a string is used as a number or a boolean, which the string can spell."""
     return is_text_for(list(_kinds(source, named)), list(_kinds(target, named)), _SPELT)
 
 
@@ -150,7 +151,7 @@ def _kind(member: str) -> Iterator[PrintedKind]:
 
 
 def _may_be(source: PrintedKind, target: PrintedKind) -> bool:
-    """True if a value of one kind can be of the other, as far as the host can tell."""
+    """True if, as far as the host can tell, a value can be of both kinds."""
     names = {source.name, target.name}
     if "any" in names or names == {"number", "bigint"}:
         return True

@@ -1,6 +1,6 @@
 """Finds possible mistakes in TypeScript programs that the compiler accepts.
 
-The search uses only the syntax tree, so that most programs need no questions to the server.
+The search uses only the syntax tree, so for most programs the server need not be asked.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _VISITS = frozenset({"forEach", "filter", "find", "findIndex", "findLast", "some
 
 
 class Places:
-    """The calls and members in a program, each searched for once."""
+    """Calls and members in a program. Each kind is searched for once."""
 
     def __init__(self, root: Node) -> None:
         self.root = root
@@ -108,7 +108,7 @@ def async_visits(places: Places) -> Iterator[tuple[Node, str]]:
 def gathered_too_late(call: Node) -> str | None:
     """Returns a variable that an unawaited async callback changes and a later `return` reads.
 
-    A variable that is returned unchanged is safe: a program's value is encoded after all of its work has ended.
+    A variable that is returned unchanged is safe, because a program's value is encoded after all of its work has ended.
     """
     statement = call.parent
     block = statement.parent if is_a(statement, "expression_statement") else None
@@ -141,7 +141,7 @@ def gathered_too_late(call: Node) -> str | None:
 
 
 def _is_whole(name: Node) -> bool:
-    """True if a variable is returned unchanged, by itself or in an object or array."""
+    """True if a variable is returned unchanged, directly or in an object or array."""
     return is_a(with_wrappers(name, _WHOLE)[1], "return_statement")
 
 

@@ -99,7 +99,7 @@ async def _read(reader: AuditReader, criteria: AuditFilter, limit: int) -> list[
         return list(await reader.read(criteria, limit))
     except ConfigError:
         raise
-    except Exception as error:  # from three libraries
+    except Exception as error:  # errors of three libraries
         raise ConfigError(f"the audit log cannot be read: {type(error).__name__}: {error}") from error
 
 
@@ -138,7 +138,7 @@ def _row(cells: list[str]) -> str:
 
 
 def _seconds(text: str | None, option: str) -> float | None:
-    """Parses `15m` (ago) or an ISO date and time, local unless it has a zone, into seconds since the epoch."""
+    """Parses `15m` (ago), or an ISO date and time (local unless it has a zone), into seconds since the epoch."""
     if text is None:
         return None
     if ago := re.fullmatch(r"(\d{1,9})([smhd])", text):

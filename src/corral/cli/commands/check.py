@@ -38,7 +38,7 @@ _REJECTED = 1
 _UNCHECKED = 3
 _NO_MODULE = re.compile(r"imported module `(\w+)[\w.]*`")
 _LOADED = re.compile(r"""\$load\w*\(\s*["']([^"']+)["']\s*\)""")
-"""A module of which the program uses something, in the code that runs."""
+"""Module from which the program uses something in code that runs."""
 _PYTHON_PACKAGES = "--packages FOLDER or --python-package NAME adds Python packages"
 _NPM_PACKAGES = "--packages FOLDER adds npm packages"
 _EPILOG = """\
@@ -119,9 +119,9 @@ def _in_session(arguments: argparse.Namespace) -> bool:
 def _imported(
     corral: Corral, program: GivenProgram, result: CheckResult, arguments: argparse.Namespace
 ) -> Iterator[Diagnostic]:
-    """Yields the diagnostics; a missing module is an error unless the program only tries to import it.
+    """Yields the diagnostics. A missing module is an error, unless the program only tries to import it.
 
-    The language server knows neither packages nor the workspace.
+    The language server sees neither packages nor the workspace.
     """
     packages = corral.model.surroundings("python").packages
     lines = program.source.splitlines()
@@ -138,7 +138,7 @@ def _imported(
 
 
 async def _missing(corral: Corral, program: GivenProgram, arguments: argparse.Namespace) -> AsyncIterator[Diagnostic]:
-    """Yields an error for each module that a program in TypeScript uses and cannot have."""
+    """Yields an error for each module that a TypeScript program uses but cannot load."""
     packages = corral.model.surroundings("typescript").packages
     prepared = await prepare(program.source, program.language, corral.limits, None, corral.tools)
     loads = bool(arguments.packages) or _in_session(arguments)
@@ -148,7 +148,7 @@ async def _missing(corral: Corral, program: GivenProgram, arguments: argparse.Na
         if not (loads and (own or package in packages)):
             before = program.source.partition(name)[0]
             line = before.count("\n") + 1
-            column = len(before) - before.rfind("\n") - 1  # of the quotation mark
+            column = len(before) - before.rfind("\n") - 1  # column of the quotation mark
             message = _absent(name, _NPM_PACKAGES)
             yield Diagnostic(severity="error", message=message, code="import", line=line, column=column)
 

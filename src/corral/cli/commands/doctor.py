@@ -92,7 +92,7 @@ def _report(result: Examination, servers: Sequence[FoundServer], required: Tier,
 
 
 def _attempts(result: Examination, columns: int) -> Iterator[str]:
-    """Yields a table with a row per attempt and a column per tier, followed by details of attempts not refused."""
+    """Yields a table with a row per attempt and a column per tier, then details of attempts that were not refused."""
     tiers = list(dict.fromkeys(attempt.tier for attempt in result.attempts))
     outcomes = {(attempt.tier, attempt.name): attempt for attempt in result.attempts}
     wide = max(map(len, ATTEMPTS))

@@ -128,9 +128,9 @@ async def _decide(arguments: argparse.Namespace, view: Screen) -> int:
     for number in sorted(decided):
         view.out(f"call {number}: {action}")
     if missed := sorted({*numbers} - decided):
-        raise ConfigError(f"not decided, since they do not wait: {', '.join(map(str, missed))}")
+        raise ConfigError(f"not decided, because they do not wait for a decision: {', '.join(map(str, missed))}")
     if not numbers:
-        raise ConfigError(f"no call of {arguments.execution} waits for that")
+        raise ConfigError(f"no call of {arguments.execution} waits for this decision")
     return 0
 
 
@@ -153,7 +153,8 @@ async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corra
     settings = running(arguments, request.language, pool_size=0)
     async with Corral(tools, **settings, ledger=arguments.ledger) as corral:
         for call in record.pending if arguments.action == "resume" else ():
-            if not call.tool.startswith("$") and corral.tools.get(call.tool) is None:  # the program would fail for good
+            # without the tool, the program would fail for good
+            if not call.tool.startswith("$") and corral.tools.get(call.tool) is None:
                 raise ConfigError(f"call {call.sequence} is of {call.tool}: pass its tool with --tools or --mcp-config")
         result = await run(corral)
     if arguments.json:

@@ -38,20 +38,20 @@ _MEMBER = r'"(?:jsonrpc|method)"\s*:\s*"[\w./-]{1,100}"\s*'
 _ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")\s*'
 _REQUEST = re.compile(rf"\s*\{{\s*(?:{_MEMBER},\s*){{0,2}}{_ID},")
 _REQUEST_ENDS = re.compile(rf",\s*(?:{_MEMBER},\s*)?{_ID}(?:,\s*{_MEMBER})?\}}\s*\Z")
-"""The id of a request, before or after its parameters; any other `"id"` can be part of its data."""
+"""Id of a request, before or after its parameters. Any other `"id"` could be part of its data."""
 
 _PATH = "/mcp"
 _TOKEN_VARIABLE = "CORRAL_MCP_TOKEN"  # noqa: S105  # its name
 _PORT = 8_789
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MESSAGE_BYTES = 2_000_000
-"""Maximum size of a client's message: the longest program has 256,000 bytes, each of which can take six in JSON."""
+"""Maximum bytes of a client's message: the longest program has 256,000 bytes, each of which can take six in JSON."""
 _HEAD_CHARS = 300
-"""Bytes kept from the start and end of an overlong line, to find its request id."""
+"""Bytes kept from the start and end of an overlong line, in which its request id is searched."""
 _SESSIONS = 1_000
-"""Maximum number of open HTTP sessions, about 40 kB each. Sessions idle for half an hour are closed."""
+"""Maximum number of open HTTP sessions. Each takes about 40 kB, and is closed after half an hour without requests."""
 _SHUTDOWN_SECONDS = 1
-"""Maximum seconds for pending output after the input has ended."""
+"""Maximum seconds to write pending output after the input has ended."""
 _EPILOG = """\
 An MCP client starts it with a configuration such as
 
@@ -147,12 +147,12 @@ def _approve(how: str, served: Any) -> Approve | None:
 
 
 def _context(arguments: argparse.Namespace, served: Any) -> Any:
-    """Returns the caller in the options; with an OAuth token, its subject is the user, with the token's scopes.
+    """Returns the caller that the options describe. With an OAuth token, the user and scopes are the token's.
 
     Each MCP session is a session of the caller, unless the options name one.
     """
     from_options = caller(arguments)
-    if arguments.skills and from_options.session_id is None:  # session files; a client at a pipe names no session
+    if arguments.skills and from_options.session_id is None:  # session files; a client on a pipe names no session
         from_options = from_options.model_copy(update={"session_id": secrets.token_hex(8)})
     token_of = _authorization().access_token_of if arguments.oauth_issuer else None
 
@@ -171,7 +171,7 @@ def _context(arguments: argparse.Namespace, served: Any) -> Any:
 
 @asynccontextmanager
 async def _open(corral: Corral, server: Any, view: Screen, where: str) -> AsyncGenerator[None]:
-    """Opens the Corral for the block, and prints the tools served and the tokens they take and save."""
+    """Opens the Corral during the block, and prints which tools are served and how many tokens they take and save."""
     async with AsyncExitStack() as stack:
         with moving(view, "starting"):
             await stack.enter_async_context(corral)
@@ -186,7 +186,7 @@ async def _open(corral: Corral, server: Any, view: Screen, where: str) -> AsyncG
 
 @contextmanager
 def _wire() -> Generator[tuple[TextIO, io.FileIO]]:
-    """Yields standard input and output for the protocol alone. Other code reads nothing and prints to stderr.
+    """Yields standard input and output for the protocol alone: other code reads nothing, and prints to stderr.
 
     They are not closed, because a thread can be reading or writing, which nothing can interrupt.
     """
@@ -205,7 +205,7 @@ def _wire() -> Generator[tuple[TextIO, io.FileIO]]:
 
 
 class _Input(anyio.AsyncFile[str]):
-    """Reads lines of a file; the server can end while a read is pending.
+    """Reads lines of a file. The server can end while a read is pending.
 
     Lines that are too long are skipped; `refuse` is called with a part of each.
     """
@@ -220,7 +220,7 @@ class _Input(anyio.AsyncFile[str]):
             await self.refuse(line)
 
     def _read(self) -> tuple[str, bool]:
-        """Returns a line, or head and tail of a long one, and whether it is complete."""
+        """Returns a line, or the head and tail of an overlong one, and whether it is complete."""
         line = self.wrapped.readline(_MESSAGE_BYTES)
         if len(line) < _MESSAGE_BYTES or line.endswith("\n"):
             return line, True
@@ -308,7 +308,7 @@ async def _serve_http(
 
 
 def _authorized(arguments: argparse.Namespace, url: str) -> dict[str, Any]:
-    """Returns the arguments that make the SDK's application require tokens; empty if everyone may connect."""
+    """Returns the arguments that make the SDK's app require tokens; empty if everyone can connect."""
     token = os.environ.get(_TOKEN_VARIABLE)
     if arguments.oauth_issuer is not None:
         if token is not None:
@@ -342,7 +342,7 @@ def _security(url: str, hosts: list[str], origins: list[str]) -> Any:
     )
 
 
-# --- how long the lists are
+# --- the length of lists
 
 
 async def _list(corral: Corral, server: Any, view: Screen) -> None:
@@ -361,7 +361,7 @@ async def _own(server: Any) -> list[Any]:
 
 
 def _each(corral: Corral) -> list[tuple[str, dict[str, Any]]]:
-    """Returns all tools as an MCP server would list them, each with its place."""
+    """Returns all tools as an MCP server would list them, each with its position in the registry."""
     return [
         (
             name.namespace or "--tools",

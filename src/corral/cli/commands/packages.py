@@ -78,7 +78,7 @@ def _packages(arguments: argparse.Namespace) -> int:
 def _add(arguments: argparse.Namespace, folder: _Folder, view: Screen) -> None:
     if isinstance(folder, PythonFolder):
         if arguments.browser:
-            raise ConfigError("`corral packages add --python` takes no --browser, which is for npm packages")
+            raise ConfigError("`corral packages add --python` does not take --browser, which is for npm packages")
         names = _named(arguments, "pandas==2.2.3")
         with moving(view, "looking for the newest versions", lasting=not all("==" in each for each in names)):
             packages = [folder.parse(each) if "==" in each else folder.newest(each) for each in names]

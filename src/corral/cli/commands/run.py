@@ -29,7 +29,7 @@ if TYPE_CHECKING or sys.platform != "win32":
     import tty
 
 _SHOWN_CHARS = 4_000
-"""Maximum characters of an input; longer ones are denied, so that only text that was shown is approved."""
+"""Maximum characters of an input. Longer ones are denied, so that only text that was shown is approved."""
 
 _EPILOG = """\
 examples:
@@ -83,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
         with nullcontext() if progress is None else progress.turning():
             corral = Corral(
                 load_tools(arguments.tools, arguments.mcp_configs),
-                **running(arguments, program.language, pool_size=0),  # one program needs no pool
+                **running(arguments, program.language, pool_size=0),  # a single program needs no pool
                 audit=arguments.audit,
                 ledger=arguments.ledger,
                 hide_denied=arguments.hide_denied,
@@ -162,7 +162,7 @@ def _show(result: ExecutionResult, program: GivenProgram, arguments: argparse.Na
 
 @contextmanager
 def _keyboard() -> Generator[int | None]:
-    """Yields the descriptor of the terminal from which keys can be read, or None without a terminal."""
+    """Yields the descriptor of a terminal from which keys can be read; None if there is no terminal."""
     if sys.stdin.isatty():
         yield sys.stdin.fileno()
         return
@@ -178,7 +178,7 @@ def _keyboard() -> Generator[int | None]:
 
 
 class _Asker:
-    """Asks about one call after another. A single key answers; only `y` and `a` mean yes."""
+    """Asks about one call at a time. A single key answers; only `y` and `a` mean yes."""
 
     def __init__(self, screen: Screen, terminal: int) -> None:
         self._screen = screen
@@ -192,7 +192,7 @@ class _Asker:
             if request.tool in self._always:
                 return True
             tool = f"tools.{escape_hidden(request.tool)}"
-            input = full_text(request.input, _SHOWN_CHARS, long_first=True)  # the end is next to the question
+            input = full_text(request.input, _SHOWN_CHARS, long_first=True)  # so that the end is next to the question
             # Output is held, or the program could print a forged question below this one.
             with self._keys() as pressed, self._screen.holding() as say:
                 say(
@@ -209,7 +209,7 @@ class _Asker:
 
     @contextmanager
     def _keys(self) -> Generator[asyncio.Future[str]]:
-        """Yields a future for the next key pressed during the block; earlier keys are discarded."""
+        """Yields a future for the next key that is pressed during the block. Earlier keys are discarded."""
         loop = asyncio.get_running_loop()
         pressed: asyncio.Future[str] = loop.create_future()
 

@@ -29,7 +29,7 @@ from corral.errors import ConfigError, requires_extra
 from corral.plugins import load_by_name
 
 _LIMITS = {"calls": 10_000, "calls_in_flight": 128, "tool_input_bytes": 1_000_000, "tool_output_bytes": 4_000_000}
-"""Limits on calls and their defaults here. All programs of one server count together."""
+"""Limits on calls, with their defaults here. All programs that use one server share them."""
 _WEB_PROTOCOLS = ("http", "connect", "graphql", "trpc")
 _PROTOCOLS = (*_WEB_PROTOCOLS, "grpc")
 _PORT = 8_787
@@ -41,9 +41,9 @@ _OPTIONS = {
     "--grpc-port": ("grpc_port", ("grpc",)),
     "--graphiql": ("graphiql", ("graphql",)),
 }
-"""Options of some protocols only: their argument, and the protocols."""
+"""Options that only some protocols have: their argument, and the protocols."""
 _FRESH_SECONDS = 60.0
-"""Maximum age of the token in --env-file."""
+"""Maximum age in seconds of the token in --env-file."""
 _EPILOG = """\
 Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., for the runtime's connectFromEnvironment
 or, in Python, connect_from_environment. GET /corral.mjs returns that runtime, GET /corral_tools.py the one for Python.
@@ -169,7 +169,7 @@ class _Serving(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Address for CORRAL_URL. With gRPC alone it is known once the server listens."""
+        """Address for CORRAL_URL. With gRPC alone, it is known once the server is listening."""
         return f"http://{self.grpc.address}" if self.web is None else self.web.url
 
 
@@ -185,7 +185,7 @@ def _grpc(arguments: argparse.Namespace) -> Any:
             "proxy with a certificate in front of it"
         )
     port = _GRPC_PORT if arguments.grpc_port is None else arguments.grpc_port
-    with listening(arguments.host, port, "--grpc-port"):  # gRPC would only print the error to stderr
+    with listening(arguments.host, port, "--grpc-port"):  # gRPC itself only prints the error to stderr
         pass
     return load_by_name("corral.bridges", "grpc", host=arguments.host, port=port)
 
@@ -265,14 +265,14 @@ def _variables(url: str, execution: RemoteExecution) -> str:
 
 
 async def _keep_fresh(path: Path, url: str, execution: RemoteExecution) -> None:
-    """Writes a new token into the file while the one in it still holds for some minutes."""
+    """Writes a new token to the file, while the previous one is still valid for some minutes."""
     while True:
         await asyncio.sleep(_FRESH_SECONDS)
         write_private(path, _variables(url, execution))
 
 
 def write_private(path: Path, text: str) -> None:
-    """Writes a file atomically, readable only by its owner: under a unique name that then replaces the file."""
+    """Writes a file atomically, readable only by its owner: under a unique name, which then replaces the file."""
     try:
         file, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:

@@ -1,4 +1,4 @@
-"""The guest for programs in Python. Its modules know the standard library only, and each other.
+"""Guest for programs in Python. Its modules import only each other and the standard library.
 
-They reach a sandbox as one file, one module after another, so names at their top are distinct throughout.
+They reach a sandbox as one file, one module after another, so top-level names must differ across modules.
 """

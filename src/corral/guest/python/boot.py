@@ -1,9 +1,9 @@
 """Entry point of the Python guests' fork server: `python boot.py CODE ARGUMENTS...`.
 
-CODE contains the code of modules, each after its imports. `serve` of the last one gets the arguments.
+CODE contains the code of modules, each after the modules that it imports. `serve` of the last one gets the arguments.
 
-The server has one thread, so that no lock is held when it forks. The standard library's own fork hooks would only make
-each child copy pages, and its network modules are not needed.
+The server has one thread, so no lock is held when it forks. The standard library's fork hooks would only make each
+child copy pages, and its network modules are not needed.
 """
 
 import marshal

@@ -1,4 +1,4 @@
-"""The program's `tools`: each awaited call becomes a CALL, each REPLY settles one future."""
+"""The program's `tools`: each awaited call becomes a CALL, and each REPLY settles one future."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CELL = "corral:cell_"
 """Beginning of the name of a notebook's cell."""
 OWN = PROGRAM, CELL
 _MAX_PATH = 200
-"""Maximum length of a tool's path as JSON, which a CALL has to hold."""
+"""Maximum length of a tool's path as JSON, which has to fit in a CALL."""
 _MAX_SHOWN = 50
 
 
 class CallLimits(NamedTuple):
-    """Limits of all calls of a program together. `plain`: inputs are written as JSON without extensions."""
+    """Limits on all calls of a program together. `plain`: inputs are written as JSON without extensions."""
 
     calls: float
     in_flight: float
     input_bytes: float
     plain: bool = False
-    services: frozenset[str] = frozenset()  # of the host; they are not tools
+    services: frozenset[str] = frozenset()  # of the host, which are not tools
 
 
 class Site(NamedTuple):
@@ -44,30 +44,31 @@ class Site(NamedTuple):
 
 
 class Send(Protocol):
-    """Sends a call: its number, the tool's path as JSON, its input."""
+    """Function that sends a call: its number, the tool's path as JSON, its input."""
 
     def __call__(self, sequence: int, path: str, input: Encoded, /) -> None: ...
 
 
 class Tell(Protocol):
-    """Sends a message about an open stream: the requested part was read, or the program stops reading."""
+    """Function that sends a message about an open stream: the requested part was read, or the program stopped
+    reading."""
 
     def __call__(self, message: Literal["credit", "cancel"], sequence: int, /) -> None: ...
 
 
 class Caller(Protocol):
-    """Starts calls, and keeps track of those not awaited yet."""
+    """Starts calls, and keeps track of those that are not awaited yet."""
 
     unstarted: dict[PendingCall, None]
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
-        """Makes a call. A mistake in the call itself raises at once, before it is sent."""
+        """Makes a call. Raises at once, before anything is sent, if the call itself is wrong."""
         ...
 
 
 _STARTED = object()
 BY_POSITION = {"search": "query", "describe": "name"}
-"""Positional parameter of these two of Corral's own tools, in addition to keywords."""
+"""Names of the first parameter of two of Corral's own tools, which they also take by position."""
 
 
 class NotAwaited(TypeError, AttributeError):
@@ -75,11 +76,11 @@ class NotAwaited(TypeError, AttributeError):
 
 
 class PendingCall(Coroutine[Any, Any, Any]):
-    """One call, as `tools.x(...)` returns it: a coroutine, which starts when it is awaited or scheduled.
+    """One call, as returned by `tools.x(...)`: a coroutine, which starts when it is awaited or scheduled.
 
     If it returns a stream, it can be iterated without being awaited.
 
-    Any other use is a forgotten `await`, and raises an error that says so.
+    Any other use is a forgotten `await`, and raises an error to that effect.
     """
 
     __slots__ = ("_calls", "_input", "_path", "_steps", "_stream", "number", "site", "tool")
@@ -114,7 +115,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
             first = stream.__anext__()
             del stream
         finally:
-            del self  # the traceback of an error would keep the stream from being closed
+            del self  # an error's traceback would keep the stream open
         return await first
 
     async def aclose(self) -> None:
@@ -167,7 +168,7 @@ class PendingCall(Coroutine[Any, Any, Any]):
     __or__ = __ror__ = __and__ = __rand__ = __xor__ = __rxor__ = _forgotten
 
 
-PendingCall.__name__ = PendingCall.__qualname__ = "un-awaited tool call"  # as Python's own errors name it
+PendingCall.__name__ = PendingCall.__qualname__ = "un-awaited tool call"  # as in Python's own errors
 
 
 class _Misused(TypeError, AttributeError):
@@ -178,7 +179,7 @@ _Misused.__name__ = _Misused.__qualname__ = "NotAList"
 
 
 class ToolStream:
-    """Items of a tool as they are yielded. It is closed when it is no longer referenced, as after a `break`."""
+    """Items that a tool yields, as they arrive. Closed when it is no longer referenced, as after a `break`."""
 
     __slots__ = ("_state",)
 
@@ -218,7 +219,7 @@ ToolStream.__name__ = ToolStream.__qualname__ = "stream"
 
 
 class _Stream:
-    """An open stream as its call knows it: the items that arrived, and how far they were read."""
+    """Open stream, as its call sees it: the items that arrived, and how far they were read."""
 
     __slots__ = ("_credits", "_tell", "_waiting", "ended", "failure", "items", "sequence", "tool")
 
@@ -230,7 +231,7 @@ class _Stream:
         self.failure: CorralError | None = None
         self._tell = tell
         self._credits: deque[int] = deque()
-        """For each CREDIT that the host waits for, the number of items after it."""
+        """For each CREDIT that the host awaits, the number of items after it."""
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -295,7 +296,7 @@ class _Stream:
 
 
 class Pending:
-    """A call without a reply."""
+    """Call without a reply."""
 
     __slots__ = ("future", "sequence", "site", "stream", "tool")
 
@@ -304,9 +305,9 @@ class Pending:
         self.site = site
         self.future = future
         self.sequence = 0
-        """Its number among the calls that were sent; 0 until then."""
+        """Number among the calls that were sent; 0 before it is sent."""
         self.stream: _Stream | None = None
-        """Its stream, once that is open."""
+        """Stream of the call, once it is open."""
 
     @property
     def expected(self) -> bool:
@@ -329,9 +330,9 @@ class Calls:
         self.sent: dict[int, Pending] = {}
         """Calls that were sent, and have no reply yet."""
         self.replaced = False
-        """True if an input contained lone surrogates, which were replaced."""
+        """True if lone surrogates in an input were replaced."""
         self.late: list[Pending] | None = None
-        """Calls made after the program had its value; None before that."""
+        """Number of calls made by the time the program had its value; None before that."""
         self._closed = False
         self._turn = threading.Lock()
         """Held while a call is sent or ends: threads of the program can call tools too."""
@@ -365,17 +366,17 @@ class Calls:
         return self._old_threads if cell is None else cell != self._number
 
     def close(self) -> None:
-        """Stops sending calls: the program has ended, and only calls already sent are waited for."""
+        """Stops sending calls, because the program has ended. Only calls already sent are awaited."""
         self._closed = True
         self._waiting.clear()
 
     @property
     def pending(self) -> list[Pending]:
-        """Returns calls without a reply: those already sent, and those that wait for their turn."""
+        """Returns the calls without a reply, whether already sent or waiting for their turn."""
         return [*self.sent.values(), *(pending for pending, _, _ in self._waiting)]
 
     def start(self, tool: str, path: str, input: object, site: Site) -> asyncio.Future[Any]:
-        """Makes a call; `path` is the tool's name as JSON. A mistake in the call itself raises before it is sent."""
+        """Makes a call; `path` is the tool's path as JSON. Raises before it is sent if the call itself is wrong."""
         if tool in self.limits.services:
             return self.service(tool, input, site)
         self._made += 1
@@ -388,7 +389,7 @@ class Calls:
         return self._submit(f"tools.{tool}", tool, path, input, site, None)
 
     def service(self, name: str, input: object, site: Site | None = None, loop: Any = None) -> asyncio.Future[Any]:
-        """Calls a service of the host, which is not a tool call."""
+        """Calls a service of the host. This does not count as a tool call."""
         return self._submit(name, name, json.dumps(name), input, site or _site(), loop)
 
     def _submit(self, shown: str, tool: str, path: str, input: object, site: Site, loop: Any) -> asyncio.Future[Any]:
@@ -434,14 +435,14 @@ class Calls:
             _settle(pending.future, value)
 
     def deliver(self, sequence: int, items: list[Any], credit: bool = False) -> None:
-        """Delivers items of a call's stream; the first ones settle its future."""
+        """Delivers items of a call's stream. The first ones settle its future."""
         pending = self.sent.get(sequence)
         if pending is None:
             return
         if pending.stream is None:
             pending.stream = _Stream(pending.tool, sequence, self._tell)
             opened, pending.future = pending.future, pending.future.get_loop().create_future()
-            pending.future.cancel()  # only the program may refer to the stream, so that dropping it closes it
+            pending.future.cancel()  # only the program holds a reference to the stream, so that dropping it closes it
             if opened.done():
                 pending.stream.cancel()
             else:
@@ -474,7 +475,7 @@ class Calls:
 
 
 class Tools:
-    """`tools`, or one of its namespaces. Unknown names can be called too: the host suggests similar ones."""
+    """`tools`, or one of its namespaces. Unknown names can also be called, because the host suggests similar ones."""
 
     def __init__(self, calls: Caller, names: tuple[str, ...] = (), prefix: str = "") -> None:
         members = self.__dict__
@@ -514,7 +515,7 @@ class Tools:
 
 
 class _Unknown:
-    """A tool, or a namespace, that the host did not announce."""
+    """Tool or namespace that the host did not announce."""
 
     def __init__(self, calls: Caller, path: str) -> None:
         self._calls = calls
@@ -550,7 +551,7 @@ def _tool(calls: Caller, path: str) -> Callable[..., PendingCall]:
 
 
 def _site() -> Site:
-    """Returns the position in the program of the current call, or of any caller in a callback."""
+    """Returns the position in the program of the current call or, in a callback, of any caller."""
     frame = called = sys._getframe(3)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if frame.f_code is _Unknown.__call__.__code__ and frame.f_back is not None:
         frame = frame.f_back
@@ -561,7 +562,7 @@ def _site() -> Site:
 
 
 def _settle(future: asyncio.Future[Any], value: Any = None, error: BaseException | None = None) -> None:
-    """Settles a future, unless it is done; in its own loop if that can be another thread's."""
+    """Settles a future unless it is done. If its loop may run in another thread, settles it there."""
     loop, running = future.get_loop(), asyncio.events._get_running_loop()  # noqa: SLF001
     if running is None or running is loop:
         _end(future, value, error)

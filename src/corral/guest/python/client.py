@@ -1,9 +1,7 @@
 """`tools` for a program that runs elsewhere, in Python 3.11 or later.
 
-Calls of one turn of the event loop are sent together, in HTTP requests whose form is defined by a transport.
-
-Requests are made in threads, so that the token is renewed even while the program computes, and connections outlive an
-event loop.
+Calls made in one turn of the event loop are sent together, in HTTP requests whose form a transport defines. Requests
+are made in threads, so that the token is renewed even while the program computes, and connections outlive event loops.
 """
 
 from __future__ import annotations
@@ -34,32 +32,32 @@ from corral.guest.python.values import Encoded
 _MAX_BATCH_BYTES = 1_000_000
 _CALLS_IN_FLIGHT = 128
 _MAX_SMALL_REPLY = 65_536
-"""Maximum number of bytes read from a refusal, or from a reply to a renewal."""
+"""Maximum bytes to read of a refusal, or of the reply to a renewal."""
 _CHUNK_BYTES = 65_536
 _CONNECT_SECONDS = 10.0
 _RENEWAL_SECONDS = 10.0
 _SILENCE_SECONDS = 60.0
-"""Silence after which the bridge counts as dead: it sends an empty line every 15 seconds."""
+"""Seconds of silence after which the bridge counts as dead. It sends an empty line every 15 seconds."""
 _LOOK_SECONDS = 1.0
-"""Interval at which a thread that waits for a program to read checks whether that is still possible."""
+"""Seconds after which a thread that waits for a program to read checks again whether the program still can."""
 _IDLE_SECONDS = 4.0
-"""Time that a connection is kept for the next request; uvicorn closes it after 5 seconds."""
+"""Seconds for which a connection is kept for the next request. uvicorn closes it after 5 seconds."""
 _MAX_RENEWAL_SECONDS = 86_400.0
 _NOT_RENEWED = frozenset({401, 403, 404})
-"""Statuses with which the host refuses to renew the token."""
+"""HTTP statuses with which the host refuses to renew the token."""
 
 Failure: TypeAlias = tuple[str, str, str, float | None]
 """Failure of a call: code, name, message, seconds until a retry."""
 BridgeReply: TypeAlias = tuple[int, Failure | None, Any]
-"""Reply to a call: its number, its failure, its value, which can be `Items` or `ALONE`."""
+"""Reply to a call: its number, its failure, and its value, which can be `Items` or `ALONE`."""
 
 
 class Items(list[Any]):
-    """Items of a stream, which a later reply to the same call ends. The first reply with items opens it."""
+    """Items of a stream. A later reply to the same call ends the stream. The first reply with items opens it."""
 
 
 ALONE = object()
-"""Replaces a value: the call was not made, and has to be sent in its own request."""
+"""Marker in place of a value: the call was not made, and has to be sent in a request of its own."""
 
 
 class BridgeRequest(NamedTuple):
@@ -74,11 +72,11 @@ class ReplyReader(Protocol):
     """Reader of the reply to one request. Its methods raise `WrongReply` if it is malformed."""
 
     def feed(self, chunk: bytes, /) -> Iterable[BridgeReply]:
-        """Reads the next part of a reply; returns the completed replies to calls."""
+        """Reads the next part of a reply. Returns the replies to calls that it completes."""
         ...
 
     def end(self) -> Iterable[BridgeReply]:
-        """Returns the replies that only the end completes."""
+        """Ends the reply. Returns the replies to calls that only the end completes."""
         ...
 
 
@@ -91,7 +89,7 @@ class Transport(Protocol):
     """Path that returns `{"token"}` for the current token."""
 
     def encode(self, sequence: int, path: str, input: Encoded, /) -> bytes:
-        """Encodes one call; `path` is the tool's as JSON."""
+        """Encodes one call; `path` is the tool's path as JSON."""
         ...
 
     def request(self, calls: Iterable[bytes], /) -> BridgeRequest:
@@ -103,7 +101,7 @@ class Transport(Protocol):
         ...
 
     def refusal(self, body: bytes, /) -> Failure:
-        """Reads the common failure of all calls from a reply whose status is not 200. Raises if it is malformed."""
+        """Reads the failure of all calls from a reply whose status is not 200. Raises if it is malformed."""
         ...
 
 
@@ -134,7 +132,7 @@ class _ConnectFromEnvironment(Protocol):
 def bridge_transport(
     transport: Transport, make_bridge: _MakeBridge | None = None
 ) -> tuple[_Connect, _ConnectFromEnvironment]:
-    """Makes the functions with which a program connects over a transport, by default in requests over HTTP/1.1."""
+    """Makes the functions with which a program connects over a transport. Requests use HTTP/1.1 by default."""
     make_bridge = make_bridge or _HttpBridge
 
     def connect(
@@ -147,8 +145,8 @@ def bridge_transport(
     ) -> Connection:
         """Makes `tools` from a bridge's address and a token. Nothing is sent before the first call.
 
-        `tools` are the names to list, `name` or `namespace.name`; others can be called too. `max_input_bytes` limits
-        the input of a call, `max_output_bytes` a line of a reply.
+        `tools` are the names to list, `name` or `namespace.name`; other tools can be called too. `max_input_bytes`
+        limits the input of a call, `max_output_bytes` a line of a reply.
 
         Raises:
             ValueError: `url` is not the http or https URL of a bridge, or there is no token.
@@ -174,7 +172,7 @@ def __getattr__(name: str) -> type[CorralError]:
 
 
 class Connection:
-    """`tools`, for any number of event loops. `close`, or the end of a `with` block, ends pending work."""
+    """`tools` for any number of event loops. `close`, or the end of a `with` block, ends pending work."""
 
     def __init__(self, bridge: Bridge, tools: Iterable[str], max_input_bytes: int) -> None:
         self._bridge = bridge
@@ -200,7 +198,7 @@ class Connection:
 
 
 class _Loops:
-    """The calls of all event loops. The loops are independent of each other."""
+    """Calls of all event loops, which are independent of each other."""
 
     def __init__(self, bridge: Bridge, max_input_bytes: int) -> None:
         self.unstarted: dict[PendingCall, None] = {}
@@ -219,7 +217,7 @@ class _Loops:
 
 
 class _Turns:
-    """The calls of one event loop. Those of one turn are sent together."""
+    """Calls of one event loop. Those made in one turn are sent together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, bridge: Bridge, limits: CallLimits) -> None:
         self.calls = Calls(self._add, self._tell, limits)
@@ -260,7 +258,7 @@ class _Turns:
             reading.tell(message)
 
     def _exchange(self, unanswered: dict[int, bytes]) -> None:
-        """Sends a batch, and settles its calls as their replies arrive. Runs in its own thread."""
+        """Sends a batch, and settles its calls as their replies arrive. Runs in a thread of its own."""
         bridge = self._bridge
         reading = Reading()
         failure = _bridge_error(f"the bridge at {bridge.url} ended its reply without an answer to this call")
@@ -289,10 +287,10 @@ class _Turns:
             self._readings.pop(sequence, None)
 
     def _deliver(self, reading: Reading, sequence: int, items: list[Any]) -> None:
-        """Passes items on, and waits until they are read. Meanwhile the connection fills up, and the tool waits."""
+        """Passes items on, and waits until they are read. Meanwhile the connection fills up, so the tool waits."""
         self._readings[sequence] = reading
         reading.read.clear()
-        if reading.cancelled:  # checked before waiting: it would not be set again
+        if reading.cancelled:  # checked first, because the event would not be set again
             raise ConnectionAbortedError
         self._in_loop(self.calls.deliver, sequence, items, bool(items))
         while items and not reading.read.wait(_LOOK_SECONDS):
@@ -318,11 +316,11 @@ class _Turns:
 
 
 class Reading:
-    """A request whose reply can be a stream."""
+    """Request whose reply can be a stream."""
 
     def __init__(self) -> None:
         self.stop: Callable[[], object] | None = None
-        """Ends the reply while one arrives. Any thread can call it."""
+        """Function that ends the reply while one arrives. Thread-safe."""
         self.cancelled = False
         """True once the program stops reading."""
         self.read = threading.Event()
@@ -331,7 +329,7 @@ class Reading:
     def tell(self, message: Literal["credit", "cancel"]) -> None:
         if message == "cancel":
             self.cancelled = True
-            if (stop := self.stop) is not None:  # the thread that reads can remove it at any moment
+            if (stop := self.stop) is not None:  # the reading thread may remove it at any moment
                 stop()
         self.read.set()
 
@@ -345,7 +343,7 @@ class Refused(Exception):
 
 
 class Bridge:
-    """A bridge's address and a token that is renewed in time. Any thread can use it."""
+    """Address of a bridge, with a token that is renewed in time. Thread-safe."""
 
     def __init__(self, url: str, token: str, transport: Transport, max_output_bytes: int) -> None:
         parts = urlsplit(url)
@@ -374,14 +372,13 @@ class Bridge:
         """Yields the bridge's replies to the calls of a request.
 
         Raises:
-            Refused: the bridge refused the request.
-            WrongReply: as the reader.
+            Refused: the bridge refused the request. WrongReply: the reader raised it.
             Exception: the connection or the server does not work.
         """
         raise NotImplementedError
 
     def fresh_token(self) -> str | None:
-        """Requests a token; None if the host will not renew this one. Raises if the outcome is unknown."""
+        """Requests a token; returns None if the host refuses to renew this one. Raises if the outcome is unknown."""
         raise NotImplementedError
 
     def _schedule_renewal(self) -> None:
@@ -432,7 +429,7 @@ class _HttpBridge(Bridge):
             if response.length:
                 raise IncompleteRead(b"", response.length)
         if last:
-            yield from reader.feed(last)  # only now that the connection is free for the next call
+            yield from reader.feed(last)  # only now, when the connection is free for the next call
         yield from reader.end()
 
     def _refusal(self, response: HTTPResponse, url: str) -> Failure:
@@ -456,7 +453,7 @@ class _HttpBridge(Bridge):
         reusable = False
         try:
             line.settimeout(silence_seconds)
-            with suppress(BrokenPipeError, ConnectionResetError):  # it may have answered before it read everything
+            with suppress(BrokenPipeError, ConnectionResetError):  # the server may answer before it has read everything
                 connection.request("POST", f"{self._path}{request.path}", request.body, headers)
             with connection.getresponse() as response:
                 yield response
@@ -512,7 +509,7 @@ class _HttpBridge(Bridge):
 
 def _shut(line: socket.socket) -> None:
     with suppress(OSError):
-        socket.socket.shutdown(line, socket.SHUT_RDWR)  # also for TLS, which a thread may be reading
+        socket.socket.shutdown(line, socket.SHUT_RDWR)  # also works for TLS, which a thread may be reading
 
 
 def _bridge_error(message: str) -> Failure:
@@ -520,21 +517,21 @@ def _bridge_error(message: str) -> Failure:
 
 
 def _is_token(token: object) -> TypeGuard[str]:
-    """True if a header can carry it."""
+    """True if a header can carry the token."""
     return isinstance(token, str) and token != "" and token.isascii() and token.isprintable()
 
 
 def _is_readable(line: socket.socket) -> bool:
-    """True if an idle connection is readable, which means that it ended."""
+    """True if an idle connection is readable, which means that the server has closed it."""
     with selectors.DefaultSelector() as selector:
         selector.register(line, selectors.EVENT_READ)
         return bool(selector.select(0))
 
 
 def _seconds_to_renewal(token: str) -> float | None:
-    """Returns half of a token's remaining lifetime, as the token states it; None if it does not.
+    """Returns half of a token's remaining lifetime, according to the token; None if it does not state that.
 
-    At worst, a wrong clock here makes the renewal too early.
+    At worst, a wrong clock on this machine makes the renewal too early.
     """
     try:
         text = token.split(".")[1]

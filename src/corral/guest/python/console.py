@@ -1,6 +1,6 @@
 """Console output of a program: each line, or group of lines written at once, is one entry.
 
-An entry is sent as soon as it ends, or earlier in parts: a program may be killed at any time.
+An entry is sent as soon as it ends, or earlier in parts, because a program can be killed at any time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from corral.guest.python.values import well_formed
 _MOST_PARTS = 500
 """Number of parts of lines that are sent as they are written. Later parts are joined."""
 _PART_SECONDS = 0.02
-"""Maximum delay of a line while the program goes on writing."""
+"""Maximum delay in seconds of a line while the program keeps writing."""
 _print = print
 
 
 _NO_FAULT = "deallocated bytearray object has exported buffers"
-"""CPython, up to 3.13 at least, prints it for a bytearray that got no memory; it also raises a MemoryError."""
+"""Text that CPython (at least up to 3.13) prints when a bytearray gets no memory. It also raises MemoryError."""
 
 
 def print_unraised(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
@@ -34,7 +34,7 @@ def print_unraised(kind: type[BaseException], error: BaseException, traceback: T
 
 
 class Console:
-    """Limits a program's output. An entry counts with its newline, so that empty ones are limited too."""
+    """Limits a program's output. Each entry counts with its newline, so that empty ones are limited too."""
 
     def __init__(self, send: Callable[[bytes], None], left: int = 0) -> None:
         self._send = send
@@ -45,7 +45,7 @@ class Console:
         self.dropped = 0
 
     def log(self, level: str, text: str, *, open: bool = False) -> None:
-        """Sends an entry or, if `open`, a part of one. Text above the limit is dropped, and counted in bytes."""
+        """Sends an entry or, if `open`, a part of one. Text beyond the limit is dropped, and its bytes counted."""
         try:
             data = text.encode()
         except UnicodeEncodeError:
@@ -75,7 +75,7 @@ class Stream(io.TextIOBase):
         self._held: list[str] = []
         """Parts of an unfinished line."""
         self._open = False
-        """True if the line's beginning was sent."""
+        """True if the beginning of the line was already sent."""
         self._parts = 0
         self._sent = 0.0
         self.name = name
@@ -104,7 +104,7 @@ class Stream(io.TextIOBase):
                 self.flush()
 
     def flush(self) -> None:
-        """Sends the unfinished line so far."""
+        """Sends what has been written of the unfinished line."""
         with self._console.turn:
             if self._held:
                 self._sent = time.monotonic()

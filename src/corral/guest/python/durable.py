@@ -1,8 +1,8 @@
-"""Hooks with which a program of a durable execution runs the same way each time that it gets the same replies.
+"""Hooks that make a program of a durable execution run the same way whenever it gets the same replies.
 
-Chance comes from a seed, clocks move with replies only, timers are calls of the host, and frames are taken one at a
-time. A server of durable guests puts the hooks in before it imports any package, so that none keeps the real
-functions. Until a program starts, clocks stand still and chance has an empty seed.
+Random numbers come from a seed, clocks advance only with replies, timers are calls to the host, and frames are taken
+one at a time. A server of durable guests installs the hooks before it imports any package, so that no package keeps the
+real functions. Until a program starts, clocks stand still and the seed is empty.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from corral.guest.python.loop import Deadlock, Finished, GuestLoop
 from corral.guest.python.values import Encoded, decode
 
 TIMER = "$timer"
-"""Service of durable executions: replies after a number of milliseconds."""
+"""Service of durable executions that replies after a number of milliseconds."""
 _NEVER = 2.0**63 / 1e9
-"""Seconds that CPython's own clocks cannot count, such as infinity."""
+"""Number of seconds that CPython's own clocks cannot represent, such as infinity."""
 _Bytes = bytes
 
 
 class World:
-    """Chance and clocks of a program."""
+    """Random numbers and clocks of a program."""
 
     def __init__(self) -> None:
         self.wall = self.active = 0.0
-        """Clocks in milliseconds: since the epoch, and while the execution was live."""
+        """Clocks in milliseconds: since the epoch, and while the execution was active."""
         self.timers = 0
         self._key = b""
         self._blocks = self._drawn = self._console = 0
@@ -78,7 +78,7 @@ class World:
 
     @property
     def digest(self) -> str:
-        """Returns a digest of the chance that was drawn, timers and console output."""
+        """Returns a digest of the random numbers drawn, timers and console output."""
         state = hash(sys.modules["random"]._inst.getstate()[1]) & 0xFFFFFFFF  # noqa: SLF001
         return f"{self._drawn}/{self.timers}/{state:x}/{self._console:x}"
 
@@ -87,14 +87,14 @@ _world = World()
 
 
 class DurableSource:
-    """The source of replies of a durable program: it takes them one at a time, and sets timers at the host."""
+    """Source of replies of a durable program. It takes them one at a time, and sets timers at the host."""
 
     def __init__(self, pipes: Any, calls: Calls) -> None:
         self._pipes = pipes
         self._calls = calls
         self._frames: deque[tuple[int, bytes, bool]] = deque()
         self._armed: dict[int, float] = {}
-        """Active times in seconds for which the loop has set a timer, by the number of its call."""
+        """Active times in seconds for which the loop has set timers, by the number of their call."""
 
     def note(self, output: bytes) -> None:
         _world.note(output)
@@ -104,7 +104,7 @@ class DurableSource:
         return b',%d,"%b"' % (self._calls.made, _world.digest.encode())
 
     def wait(self, until: float | None, expects: bool, flush: Callable[[], None]) -> None:
-        """Waits for one frame, or for this active time, unless that is too far away for a timer.
+        """Waits for one frame, or until this active time unless it is too far away for a timer.
 
         Raises:
             Deadlock: there is nothing to wait for.
@@ -129,7 +129,7 @@ class DurableSource:
         return self._calls.timer(TIMER, Encoded(milliseconds.encode(), tagged=False, replaced=False))
 
     def sleep(self, seconds: float) -> None:
-        """Blocks; other replies are taken afterwards."""
+        """Waits for one reply, blocking. Other replies are taken afterwards."""
         if not seconds >= 0:
             raise ValueError("sleep length must be non-negative")
         if seconds >= _NEVER:
@@ -155,7 +155,7 @@ class DurableSource:
         self._frames.extendleft(reversed(held))
 
     def receive(self) -> None:
-        """Takes one frame, and answers PINGs before it."""
+        """Takes one frame, after answering any PINGs before it."""
         while (frame := self._next())[0] == FrameKind.PING:
             self._answer(frame)
         if frame[0] == FrameKind.FINISH:
@@ -188,7 +188,7 @@ class DurableSource:
 
 
 def install_hooks() -> None:
-    """Replaces what differs between two runs of a program. Call it before packages are imported."""
+    """Replaces functions whose results differ between two runs of a program. Call it before packages are imported."""
     _hook_clocks()
     _hook_chance()
     _hook_datetimes()
@@ -298,7 +298,7 @@ def _hook_chance() -> None:
 
 
 def _hook_datetimes() -> None:
-    """Replaces methods in the classes themselves: extensions derive their classes from these."""
+    """Replaces methods in the classes themselves, because extensions derive their classes from these."""
     import ctypes
     import datetime
     import gc
@@ -323,7 +323,7 @@ _hash_numbers = itertools.count(1)
 
 
 class _NumberedFuture(asyncio.Future[Any]):
-    """Hashed by a number: a set is in the order of hashes, and addresses differ each time."""
+    """Hashes by a number: the order of a set depends on hashes, and addresses differ each time."""
 
     def __init__(self, **options: Any) -> None:
         self._number = next(_hash_numbers)
@@ -356,7 +356,7 @@ def _hook_asyncio() -> None:
 
     def as_completed(fs: Any, *, timeout: float | None = None) -> Any:
         if asyncio.iscoroutine(fs) or asyncio.isfuture(fs):
-            return completed(fs, timeout=timeout)  # which refuses it
+            return completed(fs, timeout=timeout)  # which rejects it
         return completed([asyncio.ensure_future(each) for each in dict.fromkeys(fs)], timeout=timeout)
 
     async def to_thread(func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -375,7 +375,7 @@ def _hook_loop(source: DurableSource) -> None:
         return _NumberedTask(coro, loop=loop, **options)
 
     def select(self: Any, timeout: float | None) -> list[Any]:
-        """Waits for one reply, when nothing is left to run."""
+        """Waits for one reply, once nothing is left to run."""
         if not self._ready and timeout != 0:
             until = None if timeout is None else self._scheduled[0].when()
             source.wait(until, self.source.expects, self.source.flush)
@@ -402,7 +402,7 @@ def _hook_loop(source: DurableSource) -> None:
 def _in_line(future: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         future.set_result(func(*args, **kwargs))
-    except BaseException as error:  # as a thread of a pool does
+    except BaseException as error:  # like a thread of a pool
         future.set_exception(error)
     return future
 
@@ -416,7 +416,7 @@ def _hook_threads() -> None:
     def refuse(*_: Any, **__: Any) -> NoReturn:
         raise RuntimeError(
             "threads and signals interrupt a program at any moment, which a durable execution could not repeat; "
-            "use asyncio, asyncio.to_thread or ThreadPoolExecutor, which work in line here"
+            "use asyncio, asyncio.to_thread or ThreadPoolExecutor, which run inline here"
         )
 
     def submit(self: Any, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -428,11 +428,11 @@ def _hook_threads() -> None:
         return iter([*dict.fromkeys(fs)])
 
     def wait_alone(self: Any, timeout: float | None = None) -> bool:
-        """Waits for the time only: there is no thread that could notify."""
+        """Just waits for the time to pass, because no thread could notify."""
         if not self._is_owned():
             raise RuntimeError("cannot wait on un-acquired lock")
         if timeout is None:
-            raise Deadlock("the program waits for another thread, but durable executions have one only")
+            raise Deadlock("the program waits for another thread, but durable executions have only one")
         _world.sleep(max(0.0, timeout))
         return False
 
@@ -459,7 +459,7 @@ def _hook_threads() -> None:
 
 
 def _hook_classes() -> None:
-    """Hashes and shows objects of the program's own classes by a number instead of their address."""
+    """Gives objects of the program's own classes a hash and a repr from a number instead of their address."""
     build: Any = builtins.__build_class__
     numbers: dict[int, tuple[Any, int]] = {}
 

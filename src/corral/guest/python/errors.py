@@ -18,7 +18,7 @@ _MAX_FRAMES = 20
 _MAX_ERRORS = 5
 """Maximum number of a group's errors that are shown."""
 _WRAPPER = "_corral_program"
-"""The function that wraps a program with its own `return`."""
+"""Name of the function that wraps a program with its own `return`."""
 
 _MAX_NOTES = 10
 _ASYNC_DEF = ": write `async def`, and await its calls; a `lambda` cannot await, so make a function of it"
@@ -33,7 +33,7 @@ _OF_TEXTS = (
         ": convert the string to a number with `float(...)`",
     ),
 )
-"""Advice by the beginnings of messages about strings."""
+"""Advice for messages about strings, by how they begin."""
 _NESTED_QUOTES = re.compile(r"""\b[rR]?[fF][rR]?(["']).*?\{[^{}]*\1[^{}]*\}""")
 _TYPE_PARAMETERS = re.compile(r"\s*(?:async\s+)?(?:def|class)\s+\w+\s*\[")
 _TYPE_STATEMENT = re.compile(r"\s*type\s+\w+\s*(?:\[[^]]*\]\s*)?=")
@@ -47,13 +47,13 @@ _CLIENTS = frozenset(
 )
 
 session_places: list[tuple[str, str]] = []
-"""Paths of these directories for programs, and their real paths if these differ."""
+"""Paths of these directories for programs, with their real paths if these differ."""
 session_mounts: list[tuple[str, bool]] = []
-"""Directories of the session, and whether the program may change them."""
+"""Directories of the session, each with whether the program can change it."""
 network: list[str] = []
 """Modules that can send requests; none if programs have no network access."""
 packages: list[str] = []
-"""Modules besides the standard library that programs may import."""
+"""Modules that programs may import, besides the standard library."""
 
 Parts = tuple[str, str, str, str, str | None]
 """Code, name, message, stack and cause."""
@@ -77,14 +77,14 @@ def error_parts(error: BaseException) -> Parts:
         name = type(error).__name__
         frames = _frames(error.__traceback__)
         first = error
-        while isinstance(first, BaseExceptionGroup):  # uses the position of a group's first error
+        while isinstance(first, BaseExceptionGroup):  # a group has the position of its first error
             first = cast("BaseExceptionGroup[BaseException]", first).exceptions[0]
             frames += _frames(first.__traceback__)
         if isinstance(error, SyntaxError) and error.lineno is not None and (error.filename or "").startswith(OWN):
             frames.append(_Frame(error.filename or PROGRAM, error.lineno, error.offset or 1, "<module>"))
         stack = "\n".join(map(str, frames))
         return _code(error), name, message, stack, None if cause is None else described(cause)
-    except BaseException:  # its class is the program's, and can do anything
+    except BaseException:  # the class is the program's, and may do anything
         return "program_failed", "Error", "the program raised an object that cannot be read", "", None
 
 
@@ -177,7 +177,7 @@ def _as_shown(text: str) -> str:
 
 
 def _advice(error: BaseException) -> str:
-    """Returns advice for programs that try to use files, processes, the network, or a terminal."""
+    """Returns advice for programs that try to use files, processes, the network or a terminal."""
     if type(error) is EOFError and error.args == ("EOF when reading a line",):
         return ": programs have no terminal. Put the value into the program, or call a tool."
     if type(error).__name__ == "URLError" and type(error).__module__ == "urllib.error":
@@ -218,7 +218,7 @@ def _files() -> str:
 
 
 def _hint(error: BaseException) -> str:
-    """Returns a hint for an error that the interpreter raised in the program's own code."""
+    """Returns a hint about an error that the interpreter raised in the program's own code."""
     traceback = error.__traceback__
     if traceback is None or type(error) not in (TypeError, AttributeError, KeyError, IndexError):
         return ""
@@ -242,12 +242,12 @@ def _hint(error: BaseException) -> str:
 
 def _code(error: BaseException) -> str:
     if isinstance(error, CorralError):
-        return str(error.code)  # the program may have set it to anything
+        return str(error.code)  # the program might have replaced it
     return "memory_exceeded" if isinstance(error, MemoryError) else "program_failed"
 
 
 def _frames(traceback: TracebackType | None) -> list[_Frame]:
-    """Returns frames, outermost first. Of long stacks, the middle is left out, which recursion repeats."""
+    """Returns frames, outermost first. The middle of a long stack is left out, because recursion repeats it."""
     frames: list[_Frame] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -11,7 +11,7 @@ class CorralError(Exception):
 
 
 class ToolError(CorralError):
-    """The tool, or the call to it, failed."""
+    """The tool failed, or the call was wrong."""
 
 
 class AccessDenied(CorralError, PermissionError):
@@ -23,7 +23,7 @@ class BridgeError(CorralError):
 
 
 _MODULE = "corral.errors"
-"""Module name in tracebacks."""
+"""Name of the module in tracebacks."""
 FAILURES: dict[str, type[CorralError]] = {
     "ToolNotFound": ToolError,
     "InvalidArguments": ToolError,
@@ -45,7 +45,7 @@ _ALSO: dict[str, tuple[type[Exception], ...]] = {
     "ToolNotFound": (AttributeError,),
     "InvalidArguments": (ValueError, TypeError),
 }
-"""Python's usual exception for the same mistake."""
+"""Python's own exceptions for the same mistakes, by the host's name."""
 _classes: dict[str, type[CorralError]] = {
     each.__name__: each for each in (CorralError, ToolError, AccessDenied, BridgeError)
 }
@@ -69,7 +69,7 @@ def failure_classes() -> dict[str, type[CorralError]]:
 
 
 def call_failure(code: str, name: str, message: str, retry_after_seconds: float | None = None) -> CorralError:
-    """Makes the error of a call, with the host's name for it."""
+    """Makes the error of a call from the host's name for it."""
     error = failure_class(name)(message)
     error.code = code
     error.retry_after_seconds = retry_after_seconds

@@ -1,4 +1,4 @@
-"""Frames between host and guest, the half shared by both sides; docs/frames.md specifies the format.
+"""Frames between host and guest: the half that both sides share. docs/frames.md specifies the format.
 
     u32 length | u8 kind | u8 flags | nonce, 16 bytes | payload: a JSON array as UTF-8
 
@@ -13,7 +13,7 @@ from enum import IntEnum
 PROTOCOL = 1
 NONCE_BYTES = 16
 NO_NONCE = bytes(NONCE_BYTES)
-"""Nonce of READY: the guest does not know its nonce yet."""
+"""Nonce of READY, because the guest does not know its nonce yet."""
 HEADER = struct.Struct(f">IBB{NONCE_BYTES}s")
 HEADER_BYTES = HEADER.size
 LEAST_LENGTH = HEADER_BYTES - 4
@@ -21,7 +21,7 @@ LEAST_LENGTH = HEADER_BYTES - 4
 
 
 class FrameKind(IntEnum):
-    """Kinds of frames: those below 16 are sent to the guest, the others by it."""
+    """Kinds of frames. Those below 16 are sent to the guest, the others by the guest."""
 
     START = 1
     REPLY = 2
@@ -39,5 +39,5 @@ class FrameKind(IntEnum):
 
 
 def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:
-    """Encodes one frame. `payload` is a JSON array; `tagged` says that it contains tags of the value codec."""
+    """Encodes one frame. `payload` is a JSON array; `tagged` is true if it contains tags of the value codec."""
     return HEADER.pack(LEAST_LENGTH + len(payload), kind, tagged, nonce) + payload

@@ -1,4 +1,4 @@
-"""Details that Python's errors leave out: the expression that is None, and the existing keys or elements.
+"""Adds details that Python's errors leave out: the expression that is None, and the existing keys or elements.
 
 No code of the program is called: names are looked up in the frame, and members only in dicts, lists and tuples.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 MAX_SEGMENT = 500
-"""Longer expressions are ignored."""
+"""Maximum length of expressions that are examined."""
 _MAX_EXPRESSION = 80
 _MAX_KEYS = 20
 _MAX_KEY = 40
@@ -35,7 +35,7 @@ def hint(name: str, message: str, segment: str, variables: Mapping[str, Any]) ->
         source = f"({segment})"
         node = ast.parse(source, mode="eval").body
         return _addition(name, message, node, lambda each: _text(source, each), variables)
-    except Exception:  # it is not a whole expression, or nested too deeply
+    except Exception:  # not a whole expression, or nested too deeply
         return ""
 
 
@@ -74,7 +74,7 @@ def _addition(
 
 
 def _member_for(node: ast.expr, text: Callable[[ast.expr], str], variables: Mapping[str, Any]) -> str:
-    """Suggests the dict member that was meant by a dict method of the same name."""
+    """Suggests a dict member that has the name of a dict method."""
     match node:
         case ast.Call(_, [argument, *_]) | ast.Subscript(argument):
             return _member_for(argument, text, variables)

@@ -1,7 +1,7 @@
-"""The event loop of a guest: only replies, timers and callbacks from other threads can ever happen in it.
+"""Event loop of a guest, in which only replies, timers and callbacks from other threads can happen.
 
-It waits in a blocking read, so a call costs one write and one read. It is otherwise asyncio's own loop, but can
-run within itself: functions that call `asyncio.run` are common, even in programs that await.
+It waits in a blocking read, so a call costs one write and one read. Otherwise it is asyncio's own loop, except that it
+can be nested: functions that call `asyncio.run` are common, even in programs that await.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 _FIRST_TURNS = 3
-"""Turns of the loop in which scheduled work starts, including work that it schedules itself."""
+"""Number of turns in which scheduled work starts, including work that it schedules in turn."""
 _READING_MS = 10
-"""Interval at which a loop checks whether another thread still reads."""
+"""Seconds after which a loop checks again whether another thread is still reading."""
 _SPENT: Any = SimpleNamespace(_cancelled=True)
-"""A handle that the loop skips."""
+"""Handle that the loop skips."""
 _wait: Any = asyncio.wait
 _gather: Any = asyncio.gather
 _run: Any = asyncio.run
@@ -56,7 +56,7 @@ class Source(Protocol):
 
 
 class Finished(BaseException):
-    """The host has no more replies for a program that has ended."""
+    """The program has ended, and the host will send no more replies."""
 
 
 class Deadlock(RuntimeError):
@@ -64,21 +64,21 @@ class Deadlock(RuntimeError):
 
 
 class _Ready(deque[Any]):
-    """Handles of a loop that is run within itself: the inner run takes handles that the outer one has counted."""
+    """Handles of a loop that can be nested: the inner run takes handles that the outer one has counted."""
 
     def popleft(self) -> Any:
         return super().popleft() if self else _SPENT
 
 
 class GuestLoop(base_events.BaseEventLoop):
-    """Has no sockets and no processes, which guests may not create."""
+    """Base without sockets and processes, which guests may not create."""
 
     source: Source
     _ready: Any
     _scheduled: Any
     loops: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     raced: ClassVar[bool] = False
-    """The program went on while some of the tasks that it waited for had not ended: they may have lost a race."""
+    """True if the program continued although some tasks that it waited for had not ended, as when they lost a race."""
     losers: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     gathered: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
     """Futures of `asyncio.gather`."""
@@ -87,19 +87,19 @@ class GuestLoop(base_events.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         GuestLoop.loops.add(self)
-        self._selector = self  # BaseEventLoop asks it for events
+        self._selector = self  # BaseEventLoop polls it for events
         self._tasks: weakref.WeakKeyDictionary[asyncio.Task[Any], None] = weakref.WeakKeyDictionary()
         self._wake: int | None = None
-        """An eventfd, made when a thread or a timer first needs it."""
+        """Eventfd, created when a thread or a timer first needs it."""
         self._making_wake = threading.RLock()
         self._poll: select.poll | None = None
 
     def select(self, timeout: float | None) -> list[Any]:
-        """Waits for replies, until the next timer at most, and settles them."""
+        """Waits for replies, up to the next timer, and settles them."""
         source = self.source
         source.flush()
         if timeout is None and count_threads() == 0:
-            if self._ready:  # from a thread that has ended since the loop last looked
+            if self._ready:  # queued by a thread that has since ended
                 return []
             if not source.expects:
                 raise Deadlock(
@@ -115,7 +115,7 @@ class GuestLoop(base_events.BaseEventLoop):
         return []
 
     def _receive(self) -> None:
-        """Reads once, unless another thread's loop is reading, or has just read everything."""
+        """Reads once, unless another thread's loop is reading or has just read everything."""
         if count_threads() == 0:
             self.source.receive()
         elif GuestLoop._reading.acquire(blocking=False):
@@ -130,7 +130,7 @@ class GuestLoop(base_events.BaseEventLoop):
             poll.poll(_READING_MS)
 
     def run_until_complete(self, future: Any) -> Any:
-        """Like asyncio's, but also works while a loop runs in this thread."""
+        """Works like asyncio's, but also while a loop runs in this thread."""
         running = asyncio.events._get_running_loop()  # noqa: SLF001
         if running is None:
             return super().run_until_complete(future)
@@ -168,7 +168,7 @@ class GuestLoop(base_events.BaseEventLoop):
 
     @property
     def tasks(self) -> list[asyncio.Task[Any]]:
-        """Returns the unfinished tasks, without the current one."""
+        """Returns the unfinished tasks except the current one."""
         current = asyncio.current_task(self)
         return [task for task in list(self._tasks) if not task.done() and task is not current]
 
@@ -214,7 +214,7 @@ class GuestLoop(base_events.BaseEventLoop):
             executor.shutdown(wait=False, cancel_futures=True)
 
     def unseen_errors(self) -> list[BaseException]:
-        """Returns errors of finished tasks that were never awaited."""
+        """Returns the errors of finished tasks that were never awaited."""
         ended = [task for task in self._tasks if task.done() and not task.cancelled()]
         unseen = [task.exception() for task in ended if getattr(task, "_log_traceback", False)]
         return [error for error in unseen if error is not None]

@@ -1,7 +1,8 @@
-"""HTTP for Python's libraries without sockets: a request is one call of the host's service `$http`.
+"""HTTP for Python's libraries without sockets: a request is one call to the host's service `$http`.
 
 `http.client`, `urllib3` and `httpcore` get a connection that collects a request, and reads its response in pieces. The
-host parses both, checks the request, and adds secrets that the program must not have. Modules are patched when loaded.
+host parses both, checks the request, and adds secrets that the program must not see. Modules are patched when they are
+loaded.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from corral.guest.python.loop import GuestLoop
 
 _SERVICE = "$http"
 _SENT_BYTES = 262_144
-"""Longer requests are sent in several calls."""
+"""Maximum bytes of a request in one call. Longer ones are sent in several calls."""
 _NO_SOCKETS = (
     "programs have no sockets: use urllib, requests or httpx, for the origins of Network(allow=[...]); "
     "WebSockets are available only to programs in TypeScript"
@@ -34,7 +35,7 @@ _numbers = itertools.count(1)
 
 
 class _Asker:
-    """Asks the host, in a running loop or without one."""
+    """Calls the host, whether or not an event loop is running."""
 
     def __init__(self, calls: Calls, loop: asyncio.AbstractEventLoop, *, durable: bool) -> None:
         self._calls = calls
@@ -44,10 +45,10 @@ class _Asker:
         self._postponed: deque[object] = deque()
 
     def postpone(self, request: object) -> None:
-        """Queues a request to be sent before the next one; its reply is ignored.
+        """Queues a request to send before the next one. Its reply is ignored.
 
-        A finalizer can run at any moment, even during another request, so it cannot send its own. In a durable
-        execution, whose calls must not depend on that moment, connections end with the program.
+        A finalizer can run at any moment, even during another request, so it must not send one itself. In a durable
+        execution, calls must not depend on that moment, so connections end with the program.
         """
         if not self._durable:
             self._postponed.append(request)
@@ -64,7 +65,7 @@ class _Asker:
         return await self._calls.service(_SERVICE, request)
 
     def ask_now(self, request: object) -> Any:
-        """Waits for the reply, from any thread. Other tasks of the loop do not run meanwhile."""
+        """Waits for the reply, in any thread. Other tasks of the loop do not run meanwhile."""
         for each in self._take_postponed():
             with contextlib.suppress(Exception):
                 self._ask_now(each)
@@ -84,7 +85,7 @@ class _Asker:
 
 
 class _Line:
-    """A connection, in the form that libraries expect."""
+    """Connection, in the form that libraries expect."""
 
     def __init__(self, asker: _Asker, host: str, port: int, *, tls: bool = False) -> None:
         self._asker = asker
@@ -94,7 +95,7 @@ class _Line:
         self._done = False
 
     def sendall(self, data: Any, *_: Any) -> None:
-        if self._number:  # another request, after a response that was read
+        if self._number:  # another request, after the previous response was read
             self.finish()
             self._number, self._done = 0, False
             self._into.clear()
@@ -105,7 +106,7 @@ class _Line:
         return len(data)
 
     def _steps(self) -> Generator[object, Any, None]:
-        """Yields the calls that bring the next piece of the response."""
+        """Yields the calls that fetch the next piece of the response."""
         if self._number == 0:
             self._number = next(_numbers)
             raw = bytes(self._out)
@@ -153,7 +154,7 @@ class _Line:
         return {"do": "close", "id": self._number}
 
     def close(self) -> None:
-        """Does nothing: a response can still be read after its connection is closed."""
+        """Does nothing, because a response can still be read after its connection is closed."""
 
     def finish(self) -> None:
         """Ends a partly read response, before the next request at the latest."""

@@ -1,4 +1,4 @@
-"""One execution of a program: it reads START, runs the program, answers with EXIT."""
+"""One execution of a program: reads START, runs the program, and answers with EXIT."""
 
 from __future__ import annotations
 import __future__
@@ -52,12 +52,12 @@ _MAX_REMARKS = 20
 _MAX_REMARK = 1000
 _MAX_TEXT = 8000
 _RESERVE_BYTES = 1 << 19
-"""Freed when memory runs out, so that enough is left to report it."""
+"""Memory to free when it runs out, so that enough is left to report that."""
 _RESULT = "_corral_result"
-"""The global that holds the program's result."""
+"""Name of the global that holds the program's result."""
 _ASSIGNED = f"{_RESULT} = "
 _REHEARSED_CALLS = 16
-"""Enough for the interpreter to specialize the code of a call."""
+"""Number of warm-up calls after which the interpreter has specialized the code of a call."""
 _REHEARSAL: Mapping[str, Any] = {
     "code": f"""
 import asyncio
@@ -78,12 +78,13 @@ print("replies:", len(replies))
     },
 }
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
-"""Annotations stay strings: models write types from the declarations, which do not exist at run time."""
+"""Compiler flag that keeps annotations strings: models write types from the declarations, which do not exist at run
+time."""
 _MESSAGE_KINDS = {"credit": FrameKind.CREDIT, "cancel": FrameKind.CANCEL}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _SKILLS = "/root/skills"
 presets: dict[str, str] = {}
-"""Environment variables that programs have besides their own."""
+"""Environment variables that programs have in addition to their own."""
 _DID_NOT_RUN = "it was not awaited, so it did not run"
 _ONE_PATH = """
     access chdir chmod listdir lstat mkdir open readlink remove rmdir scandir stat statvfs truncate unlink utime
@@ -92,7 +93,7 @@ _TWO_PATHS = "link rename replace symlink".split()
 
 
 class Pipes:
-    """Frames over two descriptors. Reading and writing block; the end of the input ends the process."""
+    """Frames over two descriptors. Reading and writing block. The end of the input ends the process."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self.descriptor = reading
@@ -176,9 +177,9 @@ class _Outcome(NamedTuple):
     kind: str
     content: Encoded
     lasts: bool = False
-    """True if tasks that the program started and did not await are waited for, and can make calls."""
+    """True if tasks that the program started without awaiting them are waited for, and can make calls."""
     value: object = None
-    """Encoded again when they have ended, as a list can still be filled."""
+    """Result of the program. Encoded again once the tasks have ended, because they can still fill a list."""
 
 
 class Durable(Protocol):
@@ -196,7 +197,7 @@ class Durable(Protocol):
 
 
 class Execution:
-    """One execution, made before its START arrives: work done before a fork costs no execution anything.
+    """One execution, created before its START arrives: work done before a fork costs no execution anything.
 
     Also the source of its event loops, which wait for replies.
     """
@@ -343,7 +344,7 @@ class Execution:
             return _error(error_parts(error))
 
     def _missing_module(self) -> Parts | None:
-        """Returns the parts of an import error that would occur only after other statements have run in vain.
+        """Returns the parts of an import error that would only occur after other statements have run in vain.
 
         A program with files, or one that changes the module search path, may create the module first.
         """
@@ -368,7 +369,7 @@ class Execution:
         return None
 
     def _evaluate(self, loop: GuestLoop, code: CodeType) -> object:
-        """Returns the program's result. Without an `await` of its own it runs outside of a loop, and can start one."""
+        """Returns the program's result. A program without its own `await` runs outside a loop, and can start one."""
         scope = self._scope()
         if types := self._start.get("types"):
             exec(compile(types, PROGRAM, "exec", _FLAGS, dont_inherit=True), scope)  # noqa: S102
@@ -383,7 +384,7 @@ class Execution:
         return value
 
     def _scope(self) -> dict[str, Any]:
-        """Returns the program's globals, in a separate module with a program's name."""
+        """Returns the program's globals, in a separate module named like a program."""
         tools = Tools(self._calls, tuple(self._start["tools"]))
         scope = vars(self._module)
         scope["tools"] = scope["codemode"] = tools
@@ -411,7 +412,7 @@ class Execution:
         return _Outcome("value", content, lasts, value)
 
     def _finish(self, loop: GuestLoop, outcome: _Outcome) -> list[list[Any]]:
-        """Waits for the calls that the program left behind, and returns those that it never awaited."""
+        """Waits for the calls that the program left unfinished, and returns those that it never awaited."""
 
         def calls() -> bool:
             return any(call.expected for call in self._calls.pending)
@@ -427,7 +428,7 @@ class Execution:
 
         if not calls() and not (outcome.lasts and loop.tasks):
             return []
-        # Otherwise it was passed to something that waits for it.
+        # Otherwise something else awaits it.
         alone: set[Any] = {
             getattr(task, "_fut_waiter", None)
             for task in loop.tasks
@@ -496,7 +497,7 @@ def run_program(pipes: Pipes, execution: Execution) -> None:
 
 
 def warm_up() -> None:
-    """Runs a rehearsal program, so that everything is loaded and warm before the first real one."""
+    """Runs a warm-up program, so that everything is loaded and specialized before the first real one."""
     replying, writing = os.pipe()
     reading, sending = os.pipe()
     modules, streams, environment = dict(sys.modules), (sys.stdout, sys.stderr), dict(os.environ)
@@ -540,7 +541,7 @@ def _replaced(where: str) -> str:
 
 
 def _giving_back(loads: Callable[..., Any], remark: Callable[[str], None]) -> Callable[..., Any]:
-    """Wraps `json.loads` to return already parsed values, which it would refuse."""
+    """Wraps `json.loads` so that it returns values that are already parsed, instead of rejecting them."""
 
     @wraps(loads)
     def read(s: Any, **options: Any) -> Any:
@@ -553,7 +554,7 @@ def _giving_back(loads: Callable[..., Any], remark: Callable[[str], None]) -> Ca
 
 
 def _offer_skills(folder: str) -> None:
-    """Makes the folders in this one importable from a package `skills`, unless the host has one of that name."""
+    """Makes the folders in this one importable from a package `skills`, unless the host has a package of that name."""
     if importlib.util.find_spec("skills") is None:
         package = types.ModuleType("skills")
         package.__path__ = [folder]
@@ -561,14 +562,15 @@ def _offer_skills(folder: str) -> None:
 
 
 def _map_paths(places: Sequence[tuple[str, str]], home: str | None) -> None:
-    """Maps paths from the first of each pair to the second, and changes to `home`, which is one of the first."""
+    """Translates paths from the first of each pair to the second. Changes the working directory to `home`, one of the
+    first."""
 
     import sqlite3
 
     def mapped(path: Any) -> Any:
         try:
             text = cast("str | bytes", os.fspath(path))
-        except TypeError:  # a descriptor, or an argument that the function itself refuses
+        except TypeError:  # a descriptor, or an argument that the function itself rejects
             return path
         shown = text if isinstance(text, str) else os.fsdecode(text)
         for place, real in places:
@@ -601,4 +603,4 @@ def _map_paths(places: Sequence[tuple[str, str]], home: str | None) -> None:
     sqlite3.connect = wrapped(sqlite3.connect, 1)
     if home is not None:
         os.chdir(home)
-        tempfile.tempdir = mapped(home)  # its files are also removed by functions captured before the mapping
+        tempfile.tempdir = mapped(home)  # functions that were captured before the translation also remove its files

@@ -1,6 +1,6 @@
 """Guest of one program without a fork server: frames over the interpreter's own standard input and output.
 
-It is the last part of the file for an interpreter elsewhere. Other output to descriptor 1 goes to standard error.
+It is the last part of the file for an interpreter elsewhere. Any other output to descriptor 1 goes to standard error.
 With the argument `--lines`, frames are sent as lines of base64, for text-only streams.
 """
 

@@ -1,4 +1,4 @@
-"""The half of the value codec that Python guests and their host share.
+"""Half of the value codec that Python guests and their host share.
 
 docs/values.md specifies the conversions, docs/frames.md the tags. `corral.guest.values` adds host-only types.
 """
@@ -23,11 +23,11 @@ from pathlib import PurePath
 from typing import Any, NamedTuple, TypeGuard, cast
 
 MAX_DEPTH = 100
-"""Deeper nesting is refused: it is a mistake or an attack."""
+"""Maximum nesting. Deeper values are mistakes or attacks."""
 _MAX_DIGITS = 4300
-"""Python's default limit for parsing integers (sys.int_info.default_max_str_digits)."""
+"""Maximum digits of an integer: Python's default limit for parsing (sys.int_info.default_max_str_digits)."""
 SAFE_INTEGER = 2**53 - 1
-"""JavaScript's Number.MAX_SAFE_INTEGER; larger ones become BigInt."""
+"""JavaScript's Number.MAX_SAFE_INTEGER. Larger integers become BigInt."""
 _SHOWN_STEPS = 8
 _INTEGER = re.compile(f"-?[0-9]{{1,{_MAX_DIGITS}}}")
 _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -37,11 +37,11 @@ _MISSING = frozenset({"NaTType", "NAType"})
 _MODES_OF_PNG = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I", "I;16"})
 _SCIENCE = frozenset({"PIL", "matplotlib", "numpy", "pandas"})
 _FINE_TIME = re.compile(r"timedelta64\[|datetime64\[(ns|ps|fs|as)")
-"""numpy types without a counterpart in Python; durations can be in months."""
+"""numpy types without a counterpart in Python: durations can be in months."""
 _NAMES = (datetime.date, datetime.time, datetime.timedelta, decimal.Decimal, uuid.UUID, PurePath)
-"""Types of keys that are not strings: each becomes the text of its value."""
+"""Types of keys other than strings. Such a key becomes the text of its value."""
 _TEXTS = frozenset({"fractions", "ipaddress", "zoneinfo"})
-"""Modules whose objects have an obvious text."""
+"""Modules whose objects are converted to their text."""
 _PROGRAM_MODULE = "__main__"
 _UNCHANGED = frozenset({str, bool, type(None)})
 _SAFE = 2**63
@@ -50,15 +50,15 @@ _from_json = json.JSONDecoder().raw_decode
 
 
 class ArrayBuffer(bytes):
-    """Bytes that are an ArrayBuffer in a JavaScript guest; other bytes are a Uint8Array there."""
+    """Bytes that are an ArrayBuffer in a JavaScript guest. Other bytes are a Uint8Array there."""
 
 
 class UnencodableValue(ValueError):
-    """A value has no form on the other side. The message starts with its path and reveals nothing of its content."""
+    """A value has no form on the other side. The message starts with its path and reveals none of its content."""
 
 
 class TooLarge(UnencodableValue):
-    """A value's text is longer than allowed."""
+    """The text of a value is longer than allowed."""
 
 
 class TooManyParts(Exception):
@@ -66,7 +66,7 @@ class TooManyParts(Exception):
 
 
 class Encoded(NamedTuple):
-    """A value as JSON text, whether that contains tags, and whether lone surrogates in it were replaced."""
+    """JSON text of a value, whether it contains tags, and whether lone surrogates in it were replaced."""
 
     text: bytes
     tagged: bool
@@ -75,9 +75,9 @@ class Encoded(NamedTuple):
 
 
 def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -> Encoded:
-    """Encodes a value for leaving the guest: NaN, the infinities and large integers in Python's JSON notation.
+    """Encodes a value that leaves the guest. NaN, the infinities and large integers are in Python's JSON notation.
 
-    In `plain` JSON they are tags.
+    In `plain` JSON, they are tags.
 
     Raises:
         UnencodableValue: a type without a form, a cycle, nesting over `MAX_DEPTH`.
@@ -97,13 +97,13 @@ def encode(value: object, root: str, max_bytes: float, *, plain: bool = False) -
 
 
 def decode(payload: bytes, *, tagged: bool) -> Any:
-    """Decodes a payload of the host."""
+    """Decodes a payload from the host."""
     value, _ = _from_json(payload.decode())
     return revive(value) if tagged else value
 
 
 def _is_flat(value: dict[Any, Any]) -> bool:
-    """True for an object of plain members, as most inputs and table rows are, which JSON encodes unchanged."""
+    """True for an object that JSON encodes unchanged, as it does most inputs and table rows."""
     for name, member in value.items():
         if type(name) is not str:
             return False
@@ -116,7 +116,7 @@ def _is_flat(value: dict[Any, Any]) -> bool:
 
 
 def revive(value: Any) -> Any:
-    """Replaces the tags in a parsed value by the values that they stand for.
+    """Replaces the tags in a parsed value by the values that they represent.
 
     Raises:
         ValueError: a tag is malformed.
@@ -172,10 +172,10 @@ class Encoder:
     def __init__(self, root: str, max_bytes: float = math.inf) -> None:
         self.tagged = False
         self.consumed = False
-        """True once items of an iterator have been consumed, which cannot be repeated."""
+        """True once items of an iterator have been consumed, which cannot be undone."""
         self._root = root
         self._room = max_bytes
-        """Number of items that iterators may still yield: they can be endless."""
+        """Number of items that iterators can still yield, because they can be endless."""
         self._path: dict[int, str | int] = {}  # by depth
         self._parents: dict[int, int] = {}  # by depth: the identity of the container
 
@@ -228,7 +228,7 @@ class Encoder:
         return members if _TAGS.isdisjoint(members) else self.tag("$object", members)
 
     def _with_other_keys(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
-        """Converts a mapping with non-string keys: to an object if all of them have a text, else to a list of pairs."""
+        """Converts a mapping with non-string keys to an object if all keys have a text, else to a list of pairs."""
         names = [self.key_text(key, depth) for key, _ in rest]
         if None in names or len({*done, *names}) < len(done) + len(names):
             return self.pairs(done, rest, depth)
@@ -238,7 +238,7 @@ class Encoder:
         return self._object(done)
 
     def pairs(self, done: dict[str, Any], rest: list[tuple[Any, Any]], depth: int) -> Any:
-        """Combines the converted members and the rest."""
+        """Adds the remaining members to those already converted."""
         result: list[Any] = [[name, member] for name, member in done.items()]
         for key, member in rest:
             self._path[depth] = len(result)
@@ -294,7 +294,7 @@ class Encoder:
             return self.mapping(value, _members_of_error(value), depth)
         if isinstance(value, re.Pattern):
             return self.plain(cast("re.Pattern[Any]", value).pattern, depth)
-        if callable(getattr(kind, "model_dump", None)):  # a pydantic model
+        if callable(getattr(kind, "model_dump", None)):  # pydantic model
             return self.plain(value.model_dump(by_alias=True), depth)
         if isinstance(value, type):
             raise self.refused(f"the class {value.__name__} cannot leave the sandbox; return its contents", depth)
@@ -361,7 +361,7 @@ class Encoder:
         return self.plain(content, depth)
 
     def class_name(self, value: object) -> str | None:
-        """Returns the name of a class, which represents it as a key."""
+        """Returns the name of a class that serves as a key."""
         return value.__name__ if isinstance(value, type) else None
 
     def key_text(self, key: Any, depth: int) -> str | None:
@@ -392,7 +392,7 @@ class Encoder:
         self._parents[depth] = id(container)
 
     def _refuse_depth(self, container: object) -> None:
-        """Refuses excessive depth; reports a cycle as such, at the place where it closes."""
+        """Refuses excessive depth. Reports a cycle as such, with the path at which it closes."""
         parents = [*(self._parents[level] for level in range(MAX_DEPTH)), id(container)]
         seen: set[int] = set()
         for depth, parent in enumerate(parents):
@@ -415,7 +415,7 @@ class PlainEncoder(Encoder):
 
 
 def _least_size(plain: Any) -> int:
-    """Returns a lower bound for a value's encoded bytes, as far as it is cheap to tell."""
+    """Returns a lower bound of a value's encoded bytes that is cheap to compute."""
     if isinstance(plain, int):
         return 2 + plain.bit_length() // 4
     if isinstance(plain, list):
@@ -426,7 +426,7 @@ def _least_size(plain: Any) -> int:
 
 
 def iso(value: datetime.datetime | datetime.date | datetime.time) -> str:
-    """Formats as ISO 8601; an aware UTC time exactly like JavaScript's `toISOString`, if milliseconds suffice."""
+    """Formats as ISO 8601. Aware UTC times look as in JavaScript's `toISOString`, if milliseconds suffice."""
     if isinstance(value, datetime.datetime) and value.utcoffset() == datetime.timedelta(0):
         precision = "microseconds" if value.microsecond % 1000 else "milliseconds"
         return f"{value.replace(tzinfo=None).isoformat(timespec=precision)}Z"
@@ -462,7 +462,7 @@ def _members_of_error(error: BaseException) -> list[tuple[str, object]]:
 
 
 def _in_order(members: Set[Any]) -> Iterable[Any]:
-    """Sorts strings and numbers, because the order of a set of strings differs between processes."""
+    """Sorts strings and numbers, because the order of strings in a set differs between processes."""
     kinds = {cast("type[object]", type(member)) for member in members}
     if kinds == {str} or kinds <= {int, float, bool}:
         return sorted(members)
@@ -470,13 +470,13 @@ def _in_order(members: Set[Any]) -> Iterable[Any]:
 
 
 def unwrapped(value: Any) -> object:
-    """Converts one level of a numpy, pandas, PIL or matplotlib value to the standard library; imports none of them.
+    """Converts one level of a numpy, pandas, PIL or matplotlib value to the standard library, without importing these.
 
     A frame becomes its rows, a series or an array a list or a dict, a scalar its value, a missing-value marker
     None, a picture or a figure PNG bytes. Other values are returned unchanged.
 
     Raises:
-        ValueError: it has two members of one name.
+        ValueError: the value has two members with the same name.
     """
     kind = cast("type[object]", type(value)).__name__
     if kind in _MISSING:
@@ -515,7 +515,7 @@ def _png(save: Callable[[io.BytesIO], object]) -> bytes:
 
 
 def _rows(frame: Any) -> list[dict[Any, Any]]:
-    """Returns a frame's rows by column, after the index unless that only counts."""
+    """Returns a frame's rows by column, preceded by the index unless it only counts."""
     if not _is_counted(frame.index):
         frame = frame.reset_index(allow_duplicates=True)
     if not frame.columns.is_unique:

@@ -1,10 +1,10 @@
-"""The fork server of Python guests: it waits inside the jail, and forks a process for each program.
+"""Fork server of Python guests: waits inside the jail, and forks a process for each program.
 
 It is the last of the modules that `boot.py` loads, and never runs a program itself. Requests for processes arrive on
 its standard input:
 
-    {"filter": base64 | null}  [connection, lifeline]
-        one process, which puts itself under this system call filter; the lifeline is that of the launcher's children
+    {"filter": base64 | null}  [connection, lifeline] one process, which puts itself under this system call filter; the
+        lifeline works like that of the launcher's children
 
 A process has the connection for its frames as descriptor 3. Its standard input is empty, and its standard output and
 error, except through `print`, carry the engine's own diagnostics.
@@ -36,16 +36,16 @@ _CONNECTION = 3
 _FIRST_FREE = 4
 _GUEST_FILES = 64
 _KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0)
-"""Explicit, because the system call filter keeps Python from querying it."""
+"""Page size. Set here because the system call filter keeps Python from querying it."""
 _THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _FONT_CACHE = ".matplotlib"
-"""Folder beside packages with matplotlib's cache; corral.packages.python makes it."""
+"""Folder next to packages with matplotlib's cache. corral.packages.python creates it."""
 _PRELOADED = """
     array base64 bisect calendar collections contextlib copy csv ctypes dataclasses datetime decimal difflib enum
     fractions functools hashlib heapq html io itertools json linecache math operator pathlib pprint queue random re
     secrets statistics string textwrap threading time traceback types typing unicodedata urllib.parse uuid zoneinfo
 """.split()
-"""Modules that programs often import, loaded before the fork."""
+"""Modules that programs often import. Loaded before the fork."""
 
 
 class _Forks(Children):
@@ -55,7 +55,7 @@ class _Forks(Children):
         self._execution = Execution(self._pipes, begin_durably)
 
     def take(self, message: bytes, descriptors: list[int]) -> bool:
-        if len(descriptors) != 2:  # no descriptors were left for them; their lifeline is closed
+        if len(descriptors) != 2:  # no descriptors were left for them, so their lifeline is closed
             for descriptor in descriptors:
                 os.close(descriptor)
             return True
@@ -72,7 +72,7 @@ class _Forks(Children):
         if child is not None:
             try:
                 tell(lifeline, "pid", 0, [child])
-            except OSError as error:  # the host is gone, or too many descriptors of its user are in flight
+            except OSError as error:  # the host is gone, or its user has too many descriptors in flight
                 self._kill(child)
                 tell(lifeline, "error", f"pid: {error.strerror}")
         return True
@@ -80,7 +80,7 @@ class _Forks(Children):
     def _become_guest(
         self, program: bytes | None, connection: int, errors: int, lifeline: socket.socket, server: int
     ) -> NoReturn:
-        """Confines this process, runs one program in it and ends."""
+        """Confines this process, runs one program in it, and ends."""
         try:
             tie_to_parent(server)
             for descriptor, place in ((connection, _CONNECTION), (errors, 2), (errors, 1)):
@@ -88,7 +88,7 @@ class _Forks(Children):
             nothing, end = os.pipe()
             os.dup2(nothing, 0)
             os.close(end)
-            lifeline.detach()  # its descriptor is closed with all others, including those of other processes
+            lifeline.detach()  # all descriptors are closed, this one and those of other processes
             close_from(_FIRST_FREE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (_GUEST_FILES, _GUEST_FILES))
             if program is not None:
@@ -104,14 +104,14 @@ class _Forks(Children):
 
 
 def _font_cache(path: list[str]) -> str:
-    """Returns the read-only folder with matplotlib's list of fonts, or at least one where it cannot write any.
+    """Returns the read-only folder with matplotlib's list of fonts or, without a list, a folder that it cannot write.
 
-    matplotlib reads only a folder that it considers writable, and otherwise makes a new one for each process.
+    matplotlib reads only folders that it considers writable, and otherwise creates a new one for each process.
     """
     folders = [f"{each}/{_FONT_CACHE}" for each in path]
     folder = next(filter(os.path.isdir, folders), path[-1])
     logging = importlib.import_module("logging")
-    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # it would warn that it cannot write the list
+    logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # else it warns that it cannot write the list
     access = os.access
 
     def is_accessible(place: Any, mode: int, **options: Any) -> bool:
@@ -130,8 +130,9 @@ def _filter(message: bytes) -> bytes | None:
 def serve(arguments: list[str]) -> None:
     """Prepares everything, reports READY, and serves until the host closes the pipe.
 
-    `arguments` are groups, each after its name: modules to import (`--modules`), directories for the `--path`, and
-    modules in these to `--preload` and to `--offer` to programs. With `--durable`, it serves durable executions.
+    `arguments` are groups that follow their names: `--modules` to import, directories for the module search path
+    (`--path`), and modules in these to `--preload` and to `--offer` to programs. With `--durable`, it serves durable
+    executions.
     """
     hide()
     options: dict[str, list[str]] = {}
@@ -154,7 +155,7 @@ def serve(arguments: list[str]) -> None:
     for name in options.get("--modules", ()):
         importlib.import_module(name)
     for name in options.get("--preload", ()):
-        with contextlib.suppress(Exception):  # the program's own import shows the reason
+        with contextlib.suppress(Exception):  # the program's own import will show the reason
             importlib.import_module(name)
     if "--durable" not in options:
         if "numpy" in sys.modules:
@@ -162,7 +163,7 @@ def serve(arguments: list[str]) -> None:
         os.register_at_fork(after_in_child=random.seed)
     sys.argv = ["program.py"]
     warm_up()
-    os.dup2(2, _CONNECTION)  # so that no other descriptor gets this number
+    os.dup2(2, _CONNECTION)  # keeps this number in use
     control = socket.socket(*_KIND, fileno=os.dup(0))
     os.environ.clear()
     os.environ.update(presets)

@@ -1,7 +1,7 @@
-"""Worker processes for work of input-dependent cost: parsing, compiling patterns, validating against a schema.
+"""Worker processes for work whose cost depends on input: parsing, compiling patterns, validating against schemas.
 
-Such work can take minutes for a few kilobytes, and much of it holds the interpreter's lock, so that a thread does not
-help. A worker is killed when its time is up, has limited memory, and is locked down once it has imported its modules.
+Such work can take minutes for a few kilobytes. Much of it holds the interpreter's lock, so a thread does not help. A
+worker has limited memory, is killed when its time is up, and is locked down once it has imported its modules.
 """
 
 from corral.jail.workers.pool import WorkerError, Workers, run_bounded, run_in_worker, run_in_worker_blocking

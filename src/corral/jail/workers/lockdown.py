@@ -9,10 +9,11 @@ from corral.jail.privileges import NOBODY, drop_privileges, forgo_privileges, hi
 
 
 def lock_down(profile: seccomp.SyscallProfile = "program") -> None:
-    """Leaves this process only open descriptors, memory and time, with Landlock and a system call filter if available.
+    """Leaves this process only its open descriptors, memory and time, by Landlock and a system call filter if
+    available.
 
     Raises:
-        OSError: the kernel has one of them and refuses it.
+        OSError: the kernel supports one of these, but refuses it.
     """
     try:
         drop_privileges(NOBODY if os.geteuid() == 0 else None)

@@ -38,24 +38,24 @@ logger = get_logger("corral.jail.workers")
 _MEMORY_BYTES = 1 << 30
 """RLIMIT_DATA of a worker. With the grammars and pydantic imported it uses about 60 MB."""
 _KEPT_BYTES = 300 << 20
-"""A worker that uses more memory than this after a job is ended."""
+"""Bytes of memory. A worker that uses more than this after a job is ended."""
 _IDLE_SECONDS = 30.0
 _START_SECONDS = 30.0
 _WALL_FACTOR = 10
-"""Wall-clock limit as a multiple of the processor time limit, for a busy machine."""
+"""Wall-clock limit as a multiple of the limit on processor time, because the machine can be busy."""
 _MOST_WAITING = 256
-"""Per owner."""
+"""Maximum number of waiting jobs per owner."""
 _LEAST_WAIT_SECONDS = 0.01
 
 
 class WorkerError(CorralError):
-    """Work was abandoned: it took too long or too much memory, or the same owner had too much waiting."""
+    """Work was abandoned: it took too long or too much memory, or its owner had too many jobs waiting."""
 
     code = "worker_error"
 
 
 class _Job:
-    """Work that waits or runs. `ended` is a descriptor that becomes readable when it is over."""
+    """Job that waits or runs. `ended` is a descriptor that becomes readable when it is over."""
 
     def __init__(self, request: bytes, function: Callable[..., object], seconds: float, owner: Hashable) -> None:
         self.request = request
@@ -70,7 +70,7 @@ class _Job:
 
     @contextlib.contextmanager
     def under_way(self, process: ContainedProcess) -> Generator[None]:
-        """Ends the process if the job is abandoned within the block.
+        """Kills the process if the job is abandoned during the block.
 
         Raises:
             WorkerError: the job has already been abandoned.
@@ -92,7 +92,7 @@ class _Job:
                 os.eventfd_write(self.ended, 1)
 
     def abandon(self) -> None:
-        """Cancels the job, whether it has started or not, and discards its result."""
+        """Cancels the job, started or not, and discards its result."""
         with self._lock:
             self._abandoned = True
             os.close(self.ended)
@@ -112,7 +112,7 @@ class _Job:
 class Workers:
     """Runs functions in up to `size` processes, each started on demand and ended when idle.
 
-    Owners take turns. If there are several processes, one owner never has all of them.
+    Owners take turns. If there are several processes, no owner ever has all of them.
     """
 
     def __init__(self, size: int | None = None) -> None:
@@ -133,14 +133,14 @@ class Workers:
         seconds: float,
         owner: Hashable = None,
     ) -> T:
-        """Runs a module-level function in a worker and returns its result. Cancelling this ends the work.
+        """Runs a module-level function in a worker and returns its result. Cancelling the call ends the work.
 
         `seconds` are processor time. Arguments are pickled. The result is sent as JSON, and parsed as the function's
         annotated return type.
 
         Raises:
-            WorkerError: the work was abandoned, or raised an exception that is not one of corral's own.
-            CorralError: as the function raises it.
+            WorkerError: the work was abandoned, or raised an exception that is not corral's own. CorralError: the
+            function raised it.
         """
         job = self._submit(function, args, seconds, owner)
         try:
@@ -156,7 +156,7 @@ class Workers:
         seconds: float,
         owner: Hashable = None,
     ) -> T:
-        """`run` for a thread without an event loop."""
+        """Does the same as `run`, for a thread without an event loop."""
         job = self._submit(function, args, seconds, owner)
         try:
             await_readable(job.ended, None)
@@ -206,7 +206,7 @@ class Workers:
                 worker.close()
 
     def _do(self, job: _Job, worker: _Worker | None) -> _Worker | None:
-        """Runs the job in this worker or in another one, and returns the worker if it is still usable."""
+        """Runs the job in this worker or in another one. Returns the worker if it is still usable."""
         if worker is not None and not worker.fits(job.function.__module__):
             worker.close()
             worker = None
@@ -275,7 +275,8 @@ atexit.register(_end)
 async def run_in_worker(
     function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, owner: Hashable = None
 ) -> T:
-    """`Workers.run` in this process's workers. Off Linux, a thread runs it without a limit."""
+    """Calls `Workers.run` on this process's workers. On systems other than Linux, runs it in a thread without a
+    limit."""
     if not can_limit:
         return await run_in_own_thread(function, *args)
     return await _shared.run(function, *args, seconds=seconds, owner=owner)
@@ -293,14 +294,14 @@ async def run_bounded(
 def run_in_worker_blocking(
     function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, owner: Hashable = None
 ) -> T:
-    """`Workers.run_blocking` in this process's workers; off Linux in this thread."""
+    """Calls `Workers.run_blocking` on this process's workers. On systems other than Linux, runs it in this thread."""
     if not can_limit:
         return function(*args)
     return _shared.run_blocking(function, *args, seconds=seconds, owner=owner)
 
 
 class _Worker:
-    """A worker process. Creating it blocks until the modules are imported.
+    """Worker process. Creating it blocks until the modules are imported.
 
     Raises:
         StartFailed: the process does not start.
@@ -334,7 +335,7 @@ class _Worker:
             raise
 
     def fits(self, module: str) -> bool:
-        """True if it can run a job of this module now. A worker with unsolicited output may be compromised."""
+        """True if the worker can run a job of this module now. A worker with unsolicited output can be compromised."""
         silent = not self._buffer and self._process.read_now() is None
         return silent and module in self._modules and not self._is_full and self._process.alive
 
@@ -342,7 +343,7 @@ class _Worker:
         """Returns the function's result.
 
         Raises:
-            WorkerError: it took too long, or the process ended; the worker is then unusable.
+            WorkerError: the job took too long, or the process ended. The worker is then unusable.
         """
         process = self._process
         with job.under_way(process):

@@ -1,7 +1,7 @@
 """Messages between the host and a worker: a length of eight bytes, then a pickle to the worker, and JSON back.
 
-The host's own pickles are trusted. A worker reads hostile texts with parsers written in C, so its replies are not:
-a reply is parsed as its function's annotated return type, or as one of corral's own errors.
+The host's pickles are trusted. Replies are not, because a worker reads hostile texts with parsers written in C: a reply
+is parsed as its function's annotated return type, or as one of corral's own errors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BYTES = "$bytes"
 
 
 class Request(NamedTuple):
-    """A function's module and name, and its arguments."""
+    """Module and name of a function, and its arguments."""
 
     module: str
     name: str
@@ -42,7 +42,7 @@ def framed(request: Request) -> bytes:
     """Encodes a request.
 
     Raises:
-        pickle.PicklingError, TypeError, AttributeError: part of it cannot be pickled.
+        pickle.PicklingError, TypeError, AttributeError: part of the request cannot be pickled.
     """
     return _framed(pickle.dumps(request, pickle.HIGHEST_PROTOCOL))
 

@@ -1,7 +1,7 @@
 """The worker process. It reads requests from standard input and writes replies to standard output.
 
-It prints READY once it has imported the modules named by its arguments, and by their `WORKER_IMPORTS`, and is locked
-down: from then on it cannot open files, start processes or use a network, as far as the kernel can enforce that.
+It imports the modules that its arguments and their `WORKER_IMPORTS` name, locks itself down, and prints READY. From
+then on it cannot open files, start processes or use a network, as far as the kernel can enforce that.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ READY = b"corral worker\n"
 BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from corral.jail.workers.worker import serve; serve()"
 )
-"""Run with `python -I -B -c`, a JSON list of folders to import from, and names of modules."""
+"""Program for `python -I -B -c`, with a JSON list of folders to import from and module names as its arguments."""
 _PRELOADED = ("encodings.ascii", "encodings.idna", "encodings.latin_1", "decimal", "traceback", "unicodedata")
-"""Imported lazily by the standard library, which is too late in a locked worker."""
+"""Modules that the standard library imports lazily, which would be too late in a locked-down worker."""
 
 
 def serve() -> None:
     """Serves requests until the host closes the pipe."""
     requests = os.fdopen(os.dup(0), "rb")
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # printed text is not a reply
+    os.dup2(2, 1)  # printed text must not look like a reply
     for name in (*_PRELOADED, *sys.argv[1:]):
         for other in getattr(importlib.import_module(name), "WORKER_IMPORTS", ()):
             importlib.import_module(other)

@@ -1,1 +1,1 @@
-"""Shapes printed as TypeScript and as Python, whole and shortened."""
+"""Prints shapes as TypeScript and as Python, in full and shortened."""

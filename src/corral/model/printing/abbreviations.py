@@ -1,4 +1,4 @@
-"""Abbreviates sentences that many descriptions begin with."""
+"""Abbreviates sentences with which many descriptions begin."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LEAST_USES = 3
 
 class AbbreviatedDocs(NamedTuple):
     lines: list[str]
-    """The meaning of each sign."""
+    """Meaning of each sign."""
     docs: Mapping[ToolName, Doc]
-    """The tools' docs, with a sign in place of each shared beginning."""
+    """Documentation of the tools, with a sign in place of each shared beginning."""
 
 
 def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
-    """Replaces the sentences that at least three descriptions begin with by a sign."""
+    """Replaces sentences with which at least three descriptions begin by a sign."""
     counts = Counter(beginning for doc in docs.values() for beginning in _beginnings(doc.text))
     signs: dict[str, str] = {}
     shorter: dict[ToolName, Doc] = {}
@@ -41,7 +41,7 @@ def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
 
 
 def _beginnings(text: str) -> Iterator[str]:
-    """Yields the first sentence, the first two and so on, if they are long; never all of the text."""
+    """Yields the first sentence, the first two and so on, if they are long, but never the whole text."""
     for end, _ in zip(_SENTENCE_END.finditer(text), range(_MAX_SENTENCES), strict=False):
         if end.end() >= _LEAST_CHARACTERS and end.end() < len(text):
             yield text[: end.end()]

@@ -1,7 +1,7 @@
-"""Names types that occur several times, so that each is declared once and then referenced.
+"""Names types that occur several times, so that each is declared once and then referred to by name.
 
-Two types are equal if they accept the same values and have the same descriptions. A tool's input is never shared,
-because calls are written from it; its parts are.
+Two types are equal if they accept the same values and have the same descriptions. A tool's input itself is never
+shared, because calls are written from it, but its parts are.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from corral.model.shapes.type_systems import TypeSystem
 from corral.types import ToolName
 
 _LEAST_SAVED = 40
-"""Minimum number of characters that a name must save to be worth a look-up."""
+"""Minimum number of characters that a name must save to be worth looking up."""
 _LEAST_SAVED_BY_ONE_NAME_FOR_TWO = 160
-"""The same for a type that occurs under several names, since any name misleads for some of them."""
+"""The same for a type that occurs under several names, any of which misleads in some places."""
 _NAME_CHARACTERS = 16
 """Approximate length of a reference."""
 _MAX_NAME_CHARACTERS = 40
@@ -54,7 +54,7 @@ class _Node:
     shape: Shape
     parts: tuple[_Node, ...]
     described: tuple[_Described, ...]
-    """An object's properties with their descriptions."""
+    """Properties of an object, with their descriptions."""
     characters: int
     hint: str
     """Names that fit the type."""
@@ -66,7 +66,7 @@ class _Node:
 
 @dataclass(eq=False, slots=True)
 class _Described:
-    """Properties of the same name, type and description."""
+    """Properties with the same name, type and description."""
 
     node: _Node
     doc: Doc
@@ -78,7 +78,7 @@ class _Described:
 def share(
     signatures: Mapping[ToolName, Signature], language: TypeSystem, *, texts: bool = True
 ) -> dict[ToolName, Signature]:
-    """Replaces types that repeat and are not short by references.
+    """Replaces long types that repeat by references.
 
     Without `texts`, descriptions are left out.
     """
@@ -122,7 +122,7 @@ class _Sharing:
         self._waiting: list[Definition] = []
 
     def enter(self, shape: Shape, hint: str, *, stays: bool = False) -> _Node:
-        """Returns the node of the shape. Parts of a node count as used once, however often the node itself is.
+        """Returns the node of the shape. Its parts count as used once, however often the node itself is.
 
         With `stays`, the node is not shared.
         """
@@ -152,7 +152,8 @@ class _Sharing:
                 node.definition = self._copies[definition]
 
     def mention(self, node: _Node, doc: Doc = Doc()) -> Shape:  # noqa: B008 - it cannot change
-        """Returns a reference if the type has a name or deserves one, else the type. `doc` describes a new name."""
+        """Returns a reference if the type has a name or deserves one, else the type itself. `doc` describes a new
+        name."""
         if node.definition is None and self._is_worth_a_name(node):
             node.definition = self._definition(self._name(node.hint), doc, partial(self.rebuilt, node))
         return TypeReference(node.definition) if node.definition is not None else self.rebuilt(node)
@@ -187,7 +188,8 @@ class _Sharing:
         return self._described[key]
 
     def _property(self, each: Property, node: _Node, described: _Described) -> Property:
-        """A default belongs to the property, even if the rest of its description belongs to the type."""
+        """Splits off the default, which belongs to the property even if the rest of its description belongs to the
+        type."""
         default = Doc(default=each.doc.default)
         if not self._texts:
             return replace(each, shape=self.mention(node), doc=default if self._language.writes_defaults else Doc())
@@ -217,7 +219,7 @@ class _Sharing:
 
 
 def _shared_hint(shape: Shape, tools: Sequence[ToolName]) -> str | None:
-    """Names the result of several tools: by its members, if these are few, else by the namespace."""
+    """Names the result of several tools: after its members if these are few, else after the namespace."""
     members = [each.name for each in shape.properties] if isinstance(shape, Object) else []
     if 0 < len(members) <= _MAX_NAMING_MEMBERS:
         return f"{'-'.join(members)}{_OUTPUT}"
@@ -231,7 +233,7 @@ def _saved(each: _Node | _Described) -> int:
 
 
 def _is_plain(node: _Node) -> bool:
-    """True if a type has no parts to read, so that a description is most of it."""
+    """True if a type has no parts to read, so its description is most of it."""
     match node.shape:
         case Primitive() | Constant():
             return True
@@ -250,7 +252,7 @@ def _hints(shape: Shape, hint: str) -> Iterator[str]:
 
 
 def _own(shape: Shape) -> _Key:
-    """Returns the attributes in which two shapes with equal parts may differ."""
+    """Returns the attributes in which two shapes with equal parts can differ."""
     match shape:
         case Object(properties=properties, patterns=patterns, additional=additional):
             listed = tuple((each.name, each.required, each.doc.default) for each in properties)

@@ -1,4 +1,4 @@
-"""Prints tools in whichever language: in full, shortened, or as one line."""
+"""Prints tools in either language: in full, shortened, or as one line."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from corral.model.shapes.shape import (
 from corral.types import Language, ToolName
 
 _MAX_PARTS, _MAX_WHOLE_PARTS = 200, 4_000
-"""Maximum number of shapes within one that are visited; others are widened. The second is for descriptions."""
+"""Maximum number of shapes visited within one; further ones are widened. The second number is for descriptions."""
 _MAX_PROPERTIES = 20
 _MOST_KEPT = (16, 8, 4, 2)
-"""Members shown of an input with more members than fit."""
+"""Number of members shown of an input whose members do not all fit."""
 _MAX_HOPS = 20
 _MAX_MEMBERS = 8
 _MAX_CONSTANT_CHARACTERS = 30
@@ -55,7 +55,7 @@ _KINDS = {"string": STRING, "number": NUMBER, "boolean": BOOLEAN}
 
 
 class _Depth(NamedTuple):
-    """Maximum nesting of printed objects in an input and in an output; members of deeper ones are omitted."""
+    """Maximum nesting of printed objects in an input and in an output. Members of deeper ones are omitted."""
 
     input: int
     output: int
@@ -65,7 +65,7 @@ _DEPTHS = (_Depth(2, 2), _Depth(2, 1), _Depth(1, 1), _Depth(1, 0), _Depth(0, 0))
 
 
 def shortened(signature: Signature, show: Callable[[Signature], str | None], characters: int) -> Signature:
-    """Returns the first of ever shorter forms of the signature that is shown in at most `characters`.
+    """Returns the first of ever shorter forms of the signature that takes at most `characters`.
 
     Levels of objects go first, then members of the input, then everything but the kind of the output; in the last form
     the output is unknown.
@@ -120,7 +120,7 @@ def in_depth(signature: Signature, levels: int) -> tuple[Signature, bool]:
 
 
 class _Shortening:
-    """Shortens a shape. `whole`: only cuts off objects that are too deep, and keeps all details of the others."""
+    """Shortens a shape. With `whole`, only cuts off objects that are too deep, and keeps all details of the others."""
 
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
@@ -202,13 +202,13 @@ class _Shortening:
 
 _LINE_CHARACTERS = 240
 _HEAVY = 2_000
-"""A tool heavier than this fits few texts. Reading one of this weight takes 20 ms."""
+"""Weight above which a tool is too heavy for most texts. Reading one of this weight takes 20 ms."""
 _MOST_HEAVY = 20_000
-"""Maximum total weight of heavy tools that are read for a text; others are outlined."""
+"""Maximum total weight of heavy tools that are read for a text. Further ones are outlined."""
 
 
 class Degree(IntEnum):
-    """Degree of detail for a tool. Each adds to the one before it."""
+    """Degree of detail for a tool. Each degree adds to the one before it."""
 
     COUNTED = 0
     NAMED = 1
@@ -217,7 +217,7 @@ class Degree(IntEnum):
     SUMMARIZED = 3
     """Adds the first line of the description."""
     DETAILED = 4
-    """Adds everything about the tool and its input; the result is cut to one line."""
+    """Adds everything about the tool and its input. The result is cut to one line."""
     FULL = 5
 
 
@@ -235,12 +235,12 @@ _PRINTERS: Mapping[Language, _Printer] = {
 
 
 def declare_tools(tools: Mapping[ToolName, ToolShape], language: Language, *, checked: bool = False) -> str:
-    """Declares all tools in full: for a model, or with `checked` for a type checker."""
+    """Declares all tools in full, for a model or, with `checked`, for a type checker."""
     return _PRINTERS[language].declare_all(tools, checked=checked)
 
 
 class DegreePrinter:
-    """Prints the tools of one text at any degree. Each is read when it is first needed."""
+    """Prints the tools of one text at any degree. Reads each tool when it is first needed."""
 
     def __init__(self, tools: Mapping[ToolName, ToolShape], language: Language) -> None:
         self._tools = dict(tools)
@@ -256,7 +256,7 @@ class DegreePrinter:
         self._tools |= tools
 
     def declare(self, degrees: Mapping[ToolName, Degree]) -> str:
-        """Declares `tools`, with those of a higher degree than `NAMED`, and the types that they mention."""
+        """Declares `tools` with the tools of a higher degree than `NAMED`, and the types that they mention."""
         if degrees != self._last[0]:
             self._last = dict(degrees), self._declare_without_legend(degrees)
         return self._last[1]
@@ -288,7 +288,7 @@ class DegreePrinter:
         return self._whole[name]
 
     def weight(self, name: ToolName, degree: Degree) -> int:
-        """Returns the weight of the schemas that a tool shows at this degree, besides its signature."""
+        """Returns the weight of the schemas that a tool shows at this degree, in addition to its signature."""
         if degree < Degree.DETAILED:
             return 0
         if name not in self._weights:
@@ -315,7 +315,7 @@ def declare(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
 
 
 def declare_in_depth(name: ToolName, tool: ToolShape, language: Language, depth: int) -> str:
-    """Declares `tools` with one tool, `depth` levels of objects of its result, and the types that they mention."""
+    """Declares `tools` with one tool, the types that it mentions, and `depth` levels of objects of its result."""
     printer = _PRINTERS[language]
     whole = read_signature(name, tool, printer.language, Definitions())
     shown, is_cut = in_depth(whole, depth)
@@ -329,7 +329,7 @@ def _levels(depth: int) -> str:
 
 
 def declare_short(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
-    """Declares tools without descriptions, one line for each and no other types."""
+    """Declares tools without descriptions, one line each, and without other types."""
     return DegreePrinter(tools, language).declare(dict.fromkeys(tools, Degree.SHORT))
 
 

@@ -46,17 +46,17 @@ from corral.types import ToolName
 
 _ENDS_DOCSTRING = re.compile(r'\\|"(?="")')
 _DIRECTIVE = re.compile(r"#(?=\s*[\w-]+\s*:)")
-"""Matches directives such as `# type: ignore` or `# pyright: basic`, which type checkers find in any comment."""
+"""Matches directives such as `# type: ignore` or `# pyright: basic`, which type checkers recognise in any comment."""
 
 
 def is_name(text: str) -> bool:
-    """True if the text is an identifier that is not changed by normalization or by class scope."""
+    """True if the text is an identifier that neither normalization nor class scope changes."""
     plain = text.isidentifier() and normalize("NFKC", text) == text and not text.startswith("__")
     return plain and not keyword.iskeyword(text)
 
 
 def quoted(text: str) -> str:
-    """Returns a string literal; invisible characters are escaped."""
+    """Returns a string literal. Invisible characters are escaped."""
     marked = json.dumps(text, ensure_ascii=False)
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in marked)
 
@@ -102,7 +102,7 @@ def commented(lines: Sequence[str]) -> list[str]:
 
 
 def with_comment(line: str, lines: Sequence[str]) -> list[str]:
-    """Adds comments to the line: a single one at its end, several above it."""
+    """Adds comments to the line: one at its end, several above it."""
     if len(lines) == 1:
         return [f"{line} {commented(lines)[0]}"]
     return [*commented(lines), line]
@@ -114,15 +114,15 @@ def indented(lines: Sequence[str]) -> list[str]:
 
 _MAX_NAME_CHARACTERS = 40
 _MAX_ALTERNATIVES = 32
-"""Maximum number of alternatives that an intersection is expanded to."""
+"""Maximum number of alternatives to which an intersection is expanded."""
 _MAX_INTERSECTIONS = 200
-"""Maximum number of expanded intersections: merging parts creates intersections of their parts, and so on."""
+"""Maximum number of expanded intersections, because merging parts creates further intersections."""
 _MAX_LEVELS = 20
-"""Maximum nesting of an expression: type checkers give up on deeper ones. Deeper types get names."""
+"""Maximum nesting of an expression. Type checkers give up on deeper ones, so deeper types get names."""
 _MAX_BARS = 50
-"""Maximum number of members of a union that is written with `|`, for the same reason."""
+"""Maximum number of members of a union written with `|`, for the same reason."""
 _MAX_OPTIONAL_ITEMS = 4
-"""Maximum optional items of a tuple for which each length is printed as its own type."""
+"""Maximum number of optional items of a tuple for which each length is printed as a type of its own."""
 
 _WORD = re.compile(r"\w+")
 _PRIMITIVES = {"string": "str", "number": "float", "integer": "int", "boolean": "bool", "null": "None"}
@@ -131,9 +131,9 @@ _BUILTINS = frozenset(("bool", "bytes", "dict", "float", "int", "list", "str", "
 
 @dataclass(frozen=True)
 class ExpressionScope:
-    """Position of an expression. `owner` begins the names of its classes where shorter ones are taken; `shadowed` holds
-    the names with another meaning there; `level` is its depth within another expression; `inline` spells objects out as
-    programs write them, which is for readers only."""
+    """Position of an expression. `owner` begins the names of its classes if shorter ones are taken. `shadowed` has the
+    names with another meaning there. `level` is its depth within another expression. `inline` spells objects out as
+    programs write them, for readers only."""
 
     owner: str
     shadowed: frozenset[str] = frozenset()
@@ -152,13 +152,13 @@ class _Pending:
 
 
 class PythonTypes:
-    """Prints types, and remembers which declarations they need."""
+    """Prints types, and remembers the declarations that they need."""
 
     def __init__(self, definitions: Mapping[Definition, str], names: TypeNames, stream: str | None = None) -> None:
         self._definitions = definitions
         self._names = names
         self._stream = stream
-        """Class of streams that can also be awaited; None: they are shown as async iterators."""
+        """Class of streams that can also be awaited. None shows them as async iterators."""
         self._pending: deque[_Pending] = deque()
         self._mentioned: set[Definition] = set()
         self._intersections: dict[tuple[Intersection, frozenset[str], bool], str | None] = {}
@@ -199,11 +199,11 @@ class PythonTypes:
 
     @property
     def needs_declarations(self) -> bool:
-        """True if types were mentioned that have to be declared."""
+        """True if a mentioned type still has to be declared."""
         return bool(self._pending)
 
     def declarations(self) -> list[str]:
-        """Returns the lines that declare everything mentioned, by name; first the imports."""
+        """Returns the lines that declare everything mentioned: imports first, then by name."""
         declared: dict[str, list[str]] = {}
         while self._pending:
             each = self._pending.popleft()
@@ -233,7 +233,8 @@ class PythonTypes:
         return name
 
     def _union(self, members: Sequence[Shape], hint: str, scope: ExpressionScope) -> str:
-        """Constants are one `Literal`; those with a fraction become `float`, as Python has no type for them."""
+        """Prints constants as one `Literal`. Those with a fraction become `float`, because Python has no type for
+        them."""
         known = [NUMBER if _is_fraction(each) else each for each in members if each != UNKNOWN]
         members = [*members_of(union(known)), *([UNKNOWN] if UNKNOWN in members else [])]
         constants = ", ".join(constant_text(each) for each in members if isinstance(each, Constant))
@@ -249,7 +250,7 @@ class PythonTypes:
         return " | ".join(types) if len(types) <= _MAX_BARS else f"{self._word('Union', scope)}[{', '.join(types)}]"
 
     def _intersection(self, shape: Intersection, hint: str, scope: ExpressionScope) -> str:
-        """Expands each intersection once. One that would contain itself without a class in between is `Any`."""
+        """Expands each intersection once. One that would contain itself without a class in between becomes `Any`."""
         key = (shape, scope.shadowed, scope.inline)
         if key not in self._intersections and len(self._intersections) < _MAX_INTERSECTIONS:
             self._intersections[key] = None
@@ -301,7 +302,7 @@ class PythonTypes:
         return [*commented(description_lines(pending.doc)), alias + self.show(shape, pending.name, pending.scope)]
 
     def _typed_dict(self, pending: _Pending, shape: Object) -> list[str]:
-        """Writes a class, or a call to `TypedDict` where member names are not valid in a class."""
+        """Writes a class or, if member names are not valid in a class, a call to `TypedDict`."""
         base, extra, arguments = self._word("TypedDict", pending.scope), extra_items(shape), ""
         properties = listed(shape)
         is_total = any(each.required for each in properties)
@@ -334,9 +335,9 @@ class PythonTypes:
 
 
 def extra_items(shape: Object) -> Shape | None:
-    """Returns the type of unlisted properties, whatever their names; None if none are announced.
+    """Returns the type of unlisted properties of any name; None if none are announced.
 
-    An empty pattern counts as well: type checkers do not take it for a member's name.
+    An empty pattern counts too, because type checkers do not take it for a member's name.
     """
     values = [value for _, value in shape.patterns]
     values += [each.shape for each in shape.properties if not each.name and each.shape != NEVER]
@@ -346,15 +347,15 @@ def extra_items(shape: Object) -> Shape | None:
 
 
 def listed(shape: Object) -> tuple[Property, ...]:
-    """Returns the properties to list: where no others are announced, forbidding one is redundant."""
+    """Returns the properties to list. A forbidden property is left out if no others are announced."""
     is_open = extra_items(shape) is not None
     return tuple(each for each in shape.properties if each.name and (is_open or each.required or each.shape != NEVER))
 
 
 def worked_out(shape: Shape) -> Shape:
-    """Expands an intersection at the top of the shape, because Python has none; widens it where that is too long.
+    """Expands an intersection at the top of the shape, because Python has none. Widens it if the result is too long.
 
-    Nested intersections stay, to be expanded once each.
+    Nested intersections stay, and are each expanded once.
     """
     if not isinstance(shape, Intersection):
         return shape
@@ -392,14 +393,14 @@ _LINE_CHARACTERS = 240
 _MAX_HOPS = 20
 _NO_INPUT = Object(additional=NEVER)
 _BY_POSITION = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
-"""Corral's own tools, whose first parameter can also be positional; no other tools have these names."""
+"""Corral's own tools, whose first parameter can also be positional. No other tools have these names."""
 _STREAM = """\
 import typing as _typing
 _Item = _typing.TypeVar("_Item", covariant=True)
 class ToolStream(_typing.AsyncIterator[_Item], _typing.Awaitable[_typing.AsyncIterator[_Item]]):
     async def aclose(self) -> None: ...
 """
-"""Type of a stream for a checker: programs can await the call or iterate over it directly."""
+"""Type of a stream, for a checker: programs can await the call or iterate over it directly."""
 _ALIAS = "codemode = tools\n"
 
 
@@ -411,8 +412,8 @@ def declare_python(tools: Mapping[ToolName, ToolShape], *, checked: bool = False
     widened, up to `Any`, and texts and names in the schemas cannot break out of their place.
 
     Args:
-            tools: by the names that programs call them by.
-            checked: for a type checker instead of a reader: leaves out descriptions.
+            tools: by their names in programs. checked: prints for a type checker instead of a reader: without
+                descriptions.
     """
     signatures = share(read_signatures(tools, PYTHON), PYTHON, texts=not checked)
     return print_python(signatures, checked=checked) + _ALIAS
@@ -442,7 +443,7 @@ def python_call(name: ToolName, signature: Signature) -> str | None:
 
 
 def _with_keywords(name: ToolName, signature: Signature, *, checked: bool = False) -> Signature:
-    """Returns the signature with its input as keywords, if possible."""
+    """Returns the signature, with its input as keywords if possible."""
     if signature.is_empty and not checked:
         return signature._replace(input=_NO_INPUT)
     members = members_of(signature.input) if name in _BY_POSITION else (signature.input,)
@@ -474,7 +475,7 @@ def _class(name: str, entries: list[str]) -> list[str]:
 
 
 def _declaration_lines(owner: str, name: str, lines: list[str]) -> list[str]:
-    """Returns the declaration, or comments that say how to reach it if its name is not valid in Python."""
+    """Returns the declaration or, if the name is not valid in Python, comments that say how to reach the tool."""
     return lines if is_name(name) else commented([_attribute(owner, name), *lines])
 
 
@@ -545,7 +546,7 @@ def _keywords(shape: Shape) -> Object | None:
 
 
 def _default(each: Property) -> str:
-    """Returns a parameter's default: empty if required, `...` if it is unknown, too large, or of another type."""
+    """Returns a parameter's default: empty if required, `...` if unknown, too large or of another type."""
     if each.required:
         return ""
     value: object = None if each.doc.default is None else json.loads(each.doc.default)

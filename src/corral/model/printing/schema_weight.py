@@ -1,6 +1,5 @@
 """Weights of schemas, and outlines of tools whose schemas are too large: for a language server to check with every
-program, or for the event loop to read for a catalog.
-"""
+program, or for an event loop to read for a catalog."""
 
 from __future__ import annotations
 
@@ -16,9 +15,10 @@ from corral.types import JsonSchema, ToolName
 logger = get_logger("corral.checking")
 
 MAX_WEIGHT = 20_000
-"""Maximum weight of one tool. ty takes 0.2 s for a union of that weight, and minutes for one four times as large."""
+"""Maximum weight of one tool. ty takes 0.2 s for a union of that weight, and minutes for one of four times the
+weight."""
 _CHARS = 50
-"""Characters of a string that weigh as much as a member."""
+"""Number of characters of a string that weigh as much as a member."""
 _MAX_NAMES = 200
 _DEFINITIONS = ("$defs", "definitions")
 
@@ -38,7 +38,7 @@ def weight(tool: Tool) -> int:
 
 
 def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
-    """Returns the tools; too heavy ones accept and return anything."""
+    """Returns the tools. Those that are too heavy accept and return anything."""
     shapes: dict[ToolName, ToolShape] = {}
     for name, tool in tools.items():
         shapes[name] = tool
@@ -86,13 +86,13 @@ def _own_weight(part: object) -> int:
 
 
 def outline(tool: ToolShape) -> ToolOutline:
-    """Returns the tool with its parameter names; all types are unknown."""
+    """Returns the tool with its parameter names, but without types."""
     names = _outline_schema(tool.input_schema)
     return ToolOutline(tool.description, names, None, tool.needs_approval, tool.stream, tool.rate_limit)
 
 
 def _outline_schema(schema: JsonSchema | None) -> JsonSchema | None:
-    """Keeps an object's member names, without their types; None if there are none, or too many."""
+    """Keeps an object's member names, without their types; None if there are none or too many."""
     members: object = None if schema is None else schema.get("properties")
     if not isinstance(members, dict):
         return None

@@ -1,4 +1,4 @@
-"""Signatures, from which all declarations are printed: shapes of tools' inputs and outputs, and type names."""
+"""Signatures, from which all declarations are printed: shapes of inputs and outputs, and type names."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ RETURNS = "Returns"
 
 
 class ToolShape(Protocol):
-    """The attributes of a tool that a declaration needs. A schema of None means that the type is unknown.
+    """Attributes of a tool that a declaration needs. A schema of None means that the type is unknown.
 
     `needs_approval` is a bool, or any other value if it depends on the input. The output of a `stream` is one item. A
-    tool that `returns_bytes` has bytes where its output schema has `format: binary`; others may have strings there.
+    tool that `returns_bytes` returns bytes where its output schema has `format: binary`; other tools can return strings
+    there.
     """
 
     @property
@@ -61,18 +62,18 @@ class Signature(NamedTuple):
     input: Shape
     output: Shape
     doc: Doc
-    """Description of the tool; its tags get separate lines."""
+    """Description of the tool. Its tags get separate lines."""
     omissible: bool | None = None
-    """True if a call can omit the input; None if the shape decides."""
+    """True if a call can omit the input; None if that depends on the shape."""
     is_empty: bool = False
-    """True if no members are announced, so that calls are written without input."""
+    """True if no members are announced, so calls are written without input."""
     inline_input: bool = False
-    """True if objects of the input are always spelt out, even if the language has no types for that."""
+    """True if objects in the input are always spelt out, even if the language has no types for that."""
     inline_output: bool = False
     is_elided: bool = False
     """True if the input has further members."""
     is_stream: bool = False
-    """True if a call returns a stream; the output is then the type of one item."""
+    """True if a call returns a stream. The output is then the type of one item."""
 
     @property
     def needs_input(self) -> bool:
@@ -90,7 +91,7 @@ def read_signatures(tools: Mapping[ToolName, ToolShape], language: TypeSystem) -
 
 
 def read_signature(name: ToolName, tool: ToolShape, language: TypeSystem, definitions: Definitions) -> Signature:
-    """Reads the signature of a tool; it can refer to definitions of other tools."""
+    """Reads the signature of a tool, which can refer to definitions of other tools."""
 
     def read(schema: JsonSchema | None, root_name: str, *, returns_bytes: bool = False) -> Shape:
         if schema is None:
@@ -109,14 +110,14 @@ def read_signature(name: ToolName, tool: ToolShape, language: TypeSystem, defini
 
 
 class TypeNames:
-    """Gives out distinct names. Names that are equal after NFKC count as one, as in Python."""
+    """Makes distinct names. Names that are equal after NFKC count as the same, as in Python."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._numbers: defaultdict[str, Iterator[int]] = defaultdict(partial(count, 2))
 
     def pick(self, *candidates: str) -> str:
-        """Returns the first candidate that is not taken, or else the first one with a number."""
+        """Returns the first candidate that is free or, if all are taken, the first one with a number."""
         base = candidates[0]
         numbered = (f"{base}{number}" for number in self._numbers[base])
         name = next(each for each in chain(candidates, numbered) if normalize("NFKC", each) not in self._taken)

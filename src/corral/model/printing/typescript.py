@@ -41,7 +41,7 @@ from corral.types import ToolName
 
 _BARE_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
 _DIRECTIVE = re.compile(r"^(\s*)@")
-"""Matches directives such as `@ts-ignore`, which compilers find where a comment begins."""
+"""Matches directives such as `@ts-ignore`, which compilers recognise at the start of a comment."""
 _ESCAPED = r"\1\\@"
 _LINE_CHARACTERS = 240
 """Maximum length of an object type on one line."""
@@ -61,7 +61,7 @@ def type_expression(shape: Shape, names: Mapping[Definition, str], *, unknown: s
 
 
 def indented(text: str) -> str:
-    """Indents the text by two columns. No literal contains a line break."""
+    """Indents the text by two columns. This is safe because no literal contains a line break."""
     return "\n".join(f"  {line}" if line else line for line in text.split("\n"))
 
 
@@ -145,7 +145,7 @@ class _Printer:
         return f"{property_key(each.name)}{optional}: {types}"
 
     def _index_signatures(self, shape: Object) -> Iterator[str]:
-        """Yields index signatures; each must allow the types of all properties and narrower signatures in its range."""
+        """Yields index signatures. Each must allow the types of all properties and narrower signatures in its range."""
         is_explicit = shape.additional not in (None, NEVER)
         general = [shape.additional] if is_explicit and shape.additional is not None else []
         templates: dict[KeyPattern, Shape] = {}
@@ -195,7 +195,7 @@ def _template_text(text: str) -> str:
 
 
 _WITH_OPTIONS = {ToolName(None, name) for name in RESERVED_ROOT_NAMES}
-"""Corral's own tools, which take their first member by position and options after it; the names are reserved."""
+"""Corral's own tools, which take their first member by position and options after it. Their names are reserved."""
 _ALIAS = "declare const codemode: typeof tools;\n"
 
 
@@ -206,9 +206,8 @@ def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = F
     up to `unknown`, and texts and names in the schemas cannot break out of their place.
 
     Args:
-            tools: by the names that programs call them by.
-            checked: for a compiler instead of a reader: leaves out descriptions, prints unknown types as `any`, and
-                lets a tool without input be called with `{}`.
+            tools: by their names in programs. checked: prints for a compiler instead of a reader: without descriptions,
+                with `any` for unknown types, and so that a tool without input can be called with `{}`.
     """
     signatures = share(read_signatures(tools, TYPESCRIPT), TYPESCRIPT, texts=not checked)
     return print_typescript(signatures, checked=checked) + _ALIAS

@@ -1,7 +1,7 @@
 """Unions and intersections of shapes, simplified as far as that makes them shorter or more exact.
 
-TypeScript's own `&` is right for open objects. It is not right for index signatures and closed objects, so these are
-merged into one object. Both operations are bounded: an intersection with too many alternatives is widened.
+TypeScript's own `&` is correct for open objects, but not for index signatures and closed objects, so these are merged
+into one object. Both operations are bounded: an intersection with too many alternatives is widened.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from corral.model.shapes.shape import (
 from corral.model.shapes.traits import members_of, primitives_around, properties_of, traits
 
 _MAX_PAIRS = 64
-"""Maximum number of pairs of alternatives that an intersection of unions is expanded to."""
+"""Maximum number of pairs of alternatives to which an intersection of unions is expanded."""
 _MAX_ALTERNATIVES = 256
 """Maximum number of alternatives that TypeScript has to consider in one intersection."""
 _MOST_IN_A_ROW = 8
 _MAX_PATTERNS = 32
-"""Maximum number of an object's name patterns: each property is compared with each pattern."""
+"""Maximum number of an object's name patterns, because each property is compared with each pattern."""
 MAX_EXPANSIONS = 3
-"""Maximum nesting of expanded unions and definitions; deeper ones are intersected by name."""
+"""Maximum nesting of expanded unions and definitions. Deeper ones are intersected by name."""
 
 _SCALARS: frozenset[Kind] = frozenset(("string", "bytes", "number", "boolean", "null"))
 _OTHERWISE_OPEN = Object(additional=UNKNOWN)
@@ -94,7 +94,8 @@ def intersect(left: Shape, right: Shape, expansions: int = 0) -> Shape:
 
 
 def intersect_all(shapes: Sequence[Shape]) -> Shape:
-    """Intersects shapes. Many are combined pairwise, so that no large one is merged with each small one."""
+    """Intersects shapes. If there are many, combines them pairwise, so that no large shape is merged with each small
+    one."""
     while len(shapes) > _MOST_IN_A_ROW:
         pairs = (shapes[start : start + 2] for start in range(0, len(shapes), 2))
         shapes = [reduce(intersect, pair) for pair in pairs]
@@ -102,9 +103,9 @@ def intersect_all(shapes: Sequence[Shape]) -> Shape:
 
 
 def intersect_kind(shape: Shape, kind: Kind, constraint: Shape) -> Shape:
-    """Applies the constraint, which is of that kind, to values of that kind and no others.
+    """Applies the constraint, which is about one kind of values, to values of that kind only.
 
-    A shape that accepts everything is replaced by the constraint: that is how schemas are meant.
+    The constraint replaces a shape that accepts everything, because that is what authors of schemas mean.
     """
     if kind not in traits(shape).kinds:
         return shape
@@ -120,7 +121,7 @@ def intersect_kind(shape: Shape, kind: Kind, constraint: Shape) -> Shape:
 def fill_additional(shape: Shape, additional: Shape) -> Shape:
     """Sets the shape of properties that no part of the shape mentions.
 
-    A named definition keeps its name if closing it is the only change, which would not be visible.
+    A named definition keeps its name if the only change is to close it, which would not be visible.
     """
 
     def filled(each: Shape) -> Shape:
@@ -160,7 +161,7 @@ def _is_whole(shape: Shape) -> bool:
 
 
 def _conflict(left: Shape, right: Shape) -> bool:
-    """True if both announce a property as different objects or arrays, which may have to be merged."""
+    """True if both announce a property as different objects or arrays, which can have to be merged."""
     others = properties_of(right)
     return any(
         one != other and UNKNOWN not in (one, other) and not traits(one).kinds & traits(other).kinds <= _SCALARS
@@ -201,7 +202,7 @@ def _factors(shape: Shape) -> tuple[Shape, ...]:
 
 
 def _multiply(left: Shape, right: Shape, expansions: int) -> Shape | None:
-    """Returns the intersection without `&`; None if it cannot be expressed, or would be too long."""
+    """Returns the intersection without `&`; None if it cannot be expressed or would be too long."""
     if expansions >= MAX_EXPANSIONS:
         return None
     if isinstance(left, Union) or isinstance(right, Union):
@@ -291,7 +292,7 @@ def _merge_objects(left: Object, right: Object, expansions: int) -> Shape:
 
 
 def few_patterns(patterns: Iterable[tuple[KeyPattern, Shape]]) -> tuple[tuple[KeyPattern, Shape], ...]:
-    """Returns the patterns; if there are many, replaces the last ones by one for all names."""
+    """Returns the patterns. If there are too many, one for all names replaces the last ones."""
     listed = tuple(patterns)
     if len(listed) <= _MAX_PATTERNS:
         return listed
@@ -301,7 +302,7 @@ def few_patterns(patterns: Iterable[tuple[KeyPattern, Shape]]) -> tuple[tuple[Ke
 
 
 def unlisted(shape: Object, key: str | KeyPattern) -> Shape:
-    """Returns an object's shape for a property that it does not list, or for all that match a pattern."""
+    """Returns an object's shape for a property that it does not list, or for all properties that match a pattern."""
     sure = [constraint for pattern, constraint in shape.patterns if pattern.exact and pattern.covers(key)]
     if sure:
         return reduce(intersect, sure)

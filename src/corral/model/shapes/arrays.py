@@ -1,4 +1,4 @@
-"""Layouts of arrays whose items a type spells out one by one."""
+"""Layouts of arrays whose types spell out their items one by one."""
 
 from __future__ import annotations
 

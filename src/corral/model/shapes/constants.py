@@ -1,4 +1,4 @@
-"""Converts JSON values to shapes that accept just that value, and back."""
+"""Converts JSON values to shapes that accept only that value, and back."""
 
 from __future__ import annotations
 

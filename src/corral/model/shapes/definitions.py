@@ -1,4 +1,4 @@
-"""Definitions of all tools; equal ones are shared across documents."""
+"""Definitions of all tools. Equal ones are shared across documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _REFERENCE = re.compile(r"#/\$defs/([\w.-]+)", re.ASCII)
 
 
 class _SharedDocument:
-    """A document that collects definitions, and schemas that use them."""
+    """Document that collects definitions, and schemas that use them."""
 
     def __init__(self) -> None:
         self.document = IndexedSchema({"$defs": {}, "$schemas": {}})
@@ -33,7 +33,7 @@ class _SharedDocument:
         )
 
     def take_in(self, schema: dict[str, object], definitions: dict[str, object]) -> Pointer:
-        """Adds the schema and returns its new place."""
+        """Adds the schema, and returns its location in the document."""
         number = str(next(self._numbers))
         self.document.adopt("$defs", {name: each for name, each in definitions.items() if name not in self.definitions})
         self.document.adopt("$schemas", {number: schema})
@@ -42,14 +42,14 @@ class _SharedDocument:
 
 
 class SharedDocuments:
-    """The documents of one text. Two schemas share a definition if it is the same Python object."""
+    """Documents of one text. Two schemas share a definition if it is the same Python object."""
 
     def __init__(self) -> None:
         self._documents: list[_SharedDocument] = []
         self._names: dict[int, tuple[object, frozenset[str] | None]] = {}
 
     def document(self, schema: JsonSchema) -> tuple[IndexedSchema, Pointer]:
-        """Returns a document with the schema, and its place there."""
+        """Returns a document with the schema, and the schema's location there."""
         definitions = mapping(schema.get("$defs"))
         own = {keyword: each for keyword, each in schema.items() if keyword != "$defs"}
         if len(definitions) < _LEAST_DEFINITIONS or not self._is_plain((own, *definitions.values()), definitions):
@@ -60,7 +60,7 @@ class SharedDocuments:
         return (IndexedSchema(schema), ()) if shared is None else (shared.document, shared.take_in(own, definitions))
 
     def _is_plain(self, schemas: Iterable[object], definitions: dict[str, object]) -> bool:
-        """True if the schemas refer only to these definitions, so that their place does not matter."""
+        """True if the schemas refer only to these definitions, so that their location does not matter."""
         for schema in schemas:
             _, names = self._names.get(id(schema), (None, None))
             if id(schema) not in self._names:
@@ -93,7 +93,7 @@ class Definitions:
         self._namesakes: dict[tuple[str, str], list[tuple[IndexedSchema, ReferenceTarget]]] = {}
 
     def find(self, document: IndexedSchema, target: ReferenceTarget, base_name: str) -> Definition | None:
-        """Returns the definition of the target, or of a target of that name elsewhere with the same meaning."""
+        """Returns the definition of the target, or of an equal target with that name in another document."""
         known = self._known.get((document, target))
         if known is not None:
             return known
@@ -115,7 +115,7 @@ def _equal_targets(
 ) -> list[tuple[ReferenceTarget, ReferenceTarget]]:
     """Returns the pairs of targets that are equal if the first two are, including these; empty if they differ.
 
-    Schemas are equal if their texts are, and if all targets that they refer to are equal. After too many comparisons in
+    Schemas are equal if their texts are equal, and so are all targets that they refer to. After too many comparisons in
     a document, all its targets count as different.
     """
     pairs = {(target, place): None}

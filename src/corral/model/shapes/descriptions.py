@@ -12,10 +12,10 @@ from corral.tools.json_schema.keywords import listing, mapping
 _MAX_TAG_CHARACTERS = 200
 _MAX_EXAMPLES = 3
 _MAX_EXAMPLE_CHARACTERS = 120
-"""Maximum characters of all examples together; longer ones are left out."""
+"""Maximum characters of all examples together. Longer ones are left out."""
 _MAX_SUMMARY_CHARACTERS = 120
 _MIN_WRAPPED_CHARACTERS = 60
-"""A line of this length may have been wrapped."""
+"""Minimum length of a line that might have been wrapped."""
 
 _TEXT_TAGS = ("format", "pattern", "contentEncoding", "contentMediaType")
 _NUMBER_TAGS = (
@@ -62,7 +62,7 @@ def text_lines(text: str) -> list[str]:
 
 
 def _goes_on(line: str, is_after_blank: bool) -> bool:
-    """True if the line may continue a sentence or a paragraph, and is not a list item."""
+    """True if the line can continue a sentence or paragraph, and is not a list item."""
     return line[0].islower() or (not is_after_blank and line[0].isupper())
 
 
@@ -91,7 +91,7 @@ def summary(text: str) -> str:
 
 
 def tool_lines(doc: Doc) -> list[str]:
-    """Returns the lines of a tool's description: each tag begins a line."""
+    """Returns the lines of a tool's description. Each tag begins a line."""
     return [*text_lines(doc.text), *(line for tag, text in doc.tags for line in text_lines(f"{tag}: {text}"))]
 
 

@@ -1,4 +1,4 @@
-"""Spells names and constants so that they are safe whatever they contain."""
+"""Spells names and constants safely, whatever they contain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 
 def pascal_case(name: str, taken: Collection[str] = ()) -> str:
-    """Makes a type name: `foo-bar` becomes `FooBar`, and `Date` becomes `DateType` if it is taken."""
+    """Makes a type name: `foo-bar` becomes `FooBar`; if `Date` is taken, it becomes `DateType`."""
     words = "".join(character if ("a" + character).isidentifier() and character != "_" else " " for character in name)
     joined = "".join(word[:1].upper() + word[1:] for word in words.split())
     if not joined.isidentifier():
@@ -16,7 +16,7 @@ def pascal_case(name: str, taken: Collection[str] = ()) -> str:
 
 
 def string_literal(text: str) -> str:
-    """Returns a string literal; invisible characters are escaped."""
+    """Returns a string literal. Invisible characters are escaped."""
     return "".join(_visible(character) for character in json.dumps(text, ensure_ascii=False))
 
 

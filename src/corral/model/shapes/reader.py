@@ -56,21 +56,20 @@ from corral.tools.json_schema.older_drafts import enumerated
 
 _MAX_HOPS = 20
 _MAX_FORBIDDEN = 24
-"""Maximum number of properties added to a union to keep its members apart."""
+"""Maximum number of properties added to a union to keep its members distinct."""
 
 
 def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[str] | None, with_named: bool) -> Shape:
-    """Returns the union, with each object forbidding properties that only others announce: TypeScript lets literals
-    mix.
+    """Returns the union with members that forbid properties announced only by others, because TypeScript would let
+    literals mix them.
 
     Applies to closed objects and, with `one_of`, to a property whose presence selects another member. Members that are
     discriminated by a property with constants need no change.
 
     Args:
-        members: of the union.
-            one_of: True if a value must match exactly one member.
-            announced: the properties described beside the union; None if that could be any.
-            with_named: True to treat references too, which replaces them by their objects.
+        members: of the union. one_of: True if a value must match exactly one member. announced: properties described
+            next to the union; None if any property could be. with_named: True to treat references too, by replacing
+            them with their objects.
     """
     objects = {position: own for position, member in enumerate(members) if (own := _object(member)) is not None}
     if not 2 <= len(objects) <= _MAX_FORBIDDEN or _discriminated(list(objects.values())):
@@ -96,7 +95,8 @@ def exclusive(members: Sequence[Shape], *, one_of: bool, announced: Collection[s
 
 
 def mixed(members: Sequence[Shape]) -> list[Shape]:
-    """Lets each open object have properties that only others announce: Python keeps literals to one member.
+    """Lets each open object have properties that only others announce, because Python requires literals to match one
+    member.
 
     Applies to objects without a name. Members that are discriminated by a property with constants do not mix.
     """
@@ -114,7 +114,7 @@ def mixed(members: Sequence[Shape]) -> list[Shape]:
 
 
 def forbid(name: str) -> Object:
-    """Returns the shape of objects without that property."""
+    """Returns the shape of objects that lack the property."""
     return Object((Property(name, NEVER, required=False),))
 
 
@@ -153,7 +153,7 @@ def _decisive(objects: dict[int, Object], position: int, announced: Collection[s
 
 
 def _open_object(shape: Shape) -> Object | None:
-    """Returns the shape, if it is an object without a name that can have any other properties."""
+    """Returns the shape if it is an object without a name that can have any other properties."""
     return shape if isinstance(shape, Object) and shape.additional is None and not shape.patterns else None
 
 
@@ -170,7 +170,7 @@ def _without(member: Shape, names: list[str]) -> Shape:
 
 
 def _object(shape: Shape) -> Object | None:
-    """Returns the object that the shape is, or refers to."""
+    """Returns the object that the shape is or refers to."""
     for _ in range(_MAX_HOPS):
         match shape:
             case TypeReference(definition=Definition(shape=defined)) if defined:
@@ -207,7 +207,7 @@ def _constants(shape: Shape) -> list[Shape]:
 def _opposite(condition: Shape, shape: Shape) -> Shape | None:
     """Returns the shape of objects that do not meet the condition; None if it cannot be expressed.
 
-    It can be if the condition is about one property: its presence, or which of the shape's constants it has.
+    That is possible if the condition is about one property: its presence, or which of the shape's constants it has.
     """
     match condition:
         case Object(properties=(Property(name=name, shape=value, required=required),), patterns=(), additional=None):
@@ -224,7 +224,7 @@ def _opposite(condition: Shape, shape: Shape) -> Shape | None:
 
 
 def _possible_constants(shape: Shape, name: str) -> list[Shape]:
-    """Returns the constants that a property is limited to; empty if it can have other values."""
+    """Returns the constants to which a property is limited; empty if it can have other values."""
     for factor in shape.members if isinstance(shape, Intersection) else (shape,):
         own = _object(factor)
         declared = [each.shape for each in own.properties if each.name == name] if own else []
@@ -236,20 +236,20 @@ def _possible_constants(shape: Shape, name: str) -> list[Shape]:
 _ANYTHING = frozenset((".*", ".+", r"[\s\S]*", r"[\s\S]+"))
 _DIGITS = frozenset((r"\d+", "[0-9]+", r"[\d]+"))
 _TOKEN = re.compile(r"\\.?|\[(?:\\.?|[^\]\\])*+\]?|.", re.DOTALL)
-"""A character of a regular expression, an escape or a class."""
+"""Character of a regular expression, escape or class."""
 _QUANTIFIER = re.compile(r"(?:[*+?]|\{[^}]*\}?)\??")
 
 
 class _Part(NamedTuple):
     source: str
     character: str | None
-    """The character that it matches, if there is exactly one."""
+    """Character that it matches, if there is exactly one."""
 
 
 def key_pattern(regular_expression: str) -> KeyPattern | str:
-    """Returns the keys that match; a string if it is the only one.
+    """Returns a pattern of the matching keys, or a string if there is only one.
 
-    Expressions that a template cannot express are widened, up to `ANY_KEY`; the result is then not `exact`.
+    Expressions that a template cannot express are widened, up to `ANY_KEY`, and are then not `exact`.
     """
     parts = list(_parts(regular_expression))
     if any(part.source == "|" for part in parts):
@@ -269,12 +269,12 @@ def key_pattern(regular_expression: str) -> KeyPattern | str:
 
 
 def _literals(parts: list[_Part]) -> list[str]:
-    """Returns the certain characters that the parts begin with."""
+    """Returns the characters with which every match begins."""
     return [part.character for part in takewhile(lambda part: part.character is not None, parts) if part.character]
 
 
 def _parts(source: str) -> Iterator[_Part]:
-    """Yields the pieces of a regular expression, each with its quantifier; groups and classes are one piece."""
+    """Yields the pieces of a regular expression, each with its quantifier. Groups and classes are one piece."""
     position = 0
     while position < len(source):
         start, depth = position, 0
@@ -299,9 +299,8 @@ def read_object(keywords: dict[str, object], read: Callable[[object], Shape], na
     """Returns the objects that the keywords allow.
 
     Args:
-        keywords: a schema of objects.
-        read: reads a schema within it.
-        names: its `propertyNames`, with references followed to their end; None if it has none.
+        keywords: a schema of objects. read: function that reads a schema within these. names: the `propertyNames`, with
+            references resolved; None without that keyword.
     """
     schemas = mapping(keywords.get("properties"))
     required = {name: None for name in listing(keywords.get("required")) if isinstance(name, str)}
@@ -343,7 +342,7 @@ def _others(keywords: dict[str, object], read: Callable[[object], Shape], listed
 def _restrict(
     shapes: dict[str, Shape], others: Object, names: Shape, expression: object
 ) -> tuple[dict[str, Shape], Object]:
-    """Keeps only properties with certain names: listed by constants, or else matching a regular expression."""
+    """Keeps only properties with certain names: listed as constants, or matching a regular expression."""
     key = key_pattern(expression) if isinstance(expression, str) else ANY_KEY
     allowed = [key] if isinstance(key, str) else strings_of(names)
     if allowed is not None:
@@ -355,25 +354,25 @@ def _restrict(
 
 
 _MAX_LEVELS = 60
-"""Maximum depth of reading; deeper schemas are unknown. Each level costs several frames of the interpreter's stack."""
+"""Maximum depth of reading; deeper schemas are unknown. Each level takes several frames of the interpreter's stack."""
 _MAX_LEVELS_AROUND_DEFINITION = 20
 """Maximum depth of reading at which a definition can still be read, to merge it."""
 _MAX_ALIASES = 30
-"""Longest chain of schemas that only refer to or combine others."""
+"""Maximum length of a chain of schemas that only refer to or combine others."""
 _MAX_COMBINED = 500
 """Maximum number of definitions that such combinations can reach."""
 _MAX_CONDITIONS = 100
-"""Maximum number of conditions read per schema: each may be compared with all others."""
+"""Maximum number of conditions read per schema, because each can be compared with all others."""
 _MIN_READS = 1_000
 _READS_PER_NODE = 10
 
 _OBJECT_KEYWORDS = frozenset(("properties", "required", "additionalProperties", "patternProperties", "propertyNames"))
 _ARRAY_KEYWORDS = frozenset(("items", "prefixItems", "additionalItems", "contains", "minItems", "maxItems"))
-"""Keywords that imply a type if there is none."""
+"""Keywords that imply a type if the schema has none."""
 _SAME_VALUE_KEYWORDS = frozenset(("allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentSchemas"))
 """Keywords whose subschemas describe the same value as the schema."""
 _BEYOND_TYPES = _SAME_VALUE_KEYWORDS | {"dependentRequired", "not", "unevaluatedItems", "unevaluatedProperties"}
-"""Keywords beyond types and constants; most schemas have none of them."""
+"""Keywords other than types and constants. Most schemas have none of them."""
 
 _NONE_ANNOUNCED: frozenset[str] = frozenset()
 
@@ -383,8 +382,8 @@ _MAYBE_BYTES = union((STRING, BYTES))
 class Reader:
     """Reads the schemas of one document.
 
-    Never raises, and takes time linear in the size of the document: a schema that is nested too deeply, refers to
-    itself directly, or would be read over and over, is unknown.
+    Never raises, and takes time linear in the size of the document. A schema that is nested too deeply, refers to
+    itself directly or would be read repeatedly is unknown.
     """
 
     def __init__(
@@ -401,7 +400,7 @@ class Reader:
         self._definitions = definitions
         self._language = language
         self._binary = BYTES if returns_bytes else _MAYBE_BYTES
-        """The shape of `format: binary`."""
+        """Shape of strings with `format: binary`."""
         self._depth = 0
         self._depth_of_definition = 0
         self._reads_left = _MIN_READS + _READS_PER_NODE * document.size
@@ -409,7 +408,8 @@ class Reader:
         self._reached: dict[ReferenceTarget, set[ReferenceTarget]] = {}
 
     def read_root(self, root: Pointer = ()) -> Shape:
-        """Returns the shape of the schema there: a reference if something in the document refers to all of it."""
+        """Returns the shape of the schema at a location: a reference if something in the document refers to all of
+        it."""
         if root or not self._document.has_references:
             return self._read(self._document.at(root), ReferenceScope())
         targets = self._document.targets_within(ReferenceTarget((), ReferenceScope()))
@@ -417,7 +417,8 @@ class Reader:
         return self._read(self._document.root, ReferenceScope()) if whole is None else self._reference(whole)
 
     def _read(self, schema: object, scope: ReferenceScope, announced: frozenset[str] | None = _NONE_ANNOUNCED) -> Shape:
-        """`announced` are the properties that schemas around this one describe for the same value; None if any."""
+        """Reads a schema. `announced` are the properties that schemas around this one describe for the same value; None
+        stands for any."""
         if schema is False:
             return NEVER
         keywords = mapping(schema)
@@ -437,7 +438,7 @@ class Reader:
             for target in self._document.references(keywords, scope)
         ]
         shape = intersect_all(references)
-        if keywords.keys().isdisjoint(_BEYOND_TYPES):  # as those of most schemas
+        if keywords.keys().isdisjoint(_BEYOND_TYPES):  # like most schemas
             if not (references and self._document.references_stand_alone):
                 shape = self._typed(shape, keywords, scope)
         elif not (references and self._document.references_stand_alone):
@@ -479,7 +480,7 @@ class Reader:
         return pascal_case(title if isinstance(title, str) else self._root_name, self._language.taken)
 
     def _is_circular(self, target: ReferenceTarget) -> bool:
-        """True if values of the target are described by the target itself, or too indirectly to tell."""
+        """True if reading the target leads back to the target for the same value, or if that takes too long to tell."""
         if target not in self._circular:
             seen: set[ReferenceTarget] = set()
             reached = self._reached_from(target)
@@ -492,7 +493,7 @@ class Reader:
         return self._circular[target]
 
     def _reached_from(self, target: ReferenceTarget) -> set[ReferenceTarget]:
-        """Returns the targets of references that describe the same value as the target."""
+        """Returns the targets of references that describe the same value as this target."""
         if target not in self._reached:
             reached: set[ReferenceTarget] = set()
             waiting = [(self._document.at(target.pointer), target.scope)]
@@ -523,7 +524,7 @@ class Reader:
         return shape
 
     def _conditional(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
-        """Conditions that stand alone in an `allOf` apply to this shape too."""
+        """Applies combinations. Conditions that stand alone in an `allOf` apply to this shape too."""
         room = _MAX_CONDITIONS
         for schema in (keywords, *map(mapping, listing(keywords.get("allOf")))):
             inner = self._document.enter(schema, scope)
@@ -551,7 +552,7 @@ class Reader:
         return shape
 
     def _negated(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
-        """Understands `not` with everything, certain constants, null, or a required property."""
+        """Applies `not` to everything, certain constants, null, or a required property. Ignores other forms."""
         negated = keywords.get("not")
         if negated is True or negated == {}:
             return NEVER
@@ -569,7 +570,7 @@ class Reader:
     # --- types
 
     def _typed(self, shape: Shape, keywords: dict[str, object], scope: ReferenceScope) -> Shape:
-        """Applies the type and the constants. Without a type, keywords of objects and arrays imply one."""
+        """Applies the type and the constants. Without a type, keywords for objects and arrays imply one."""
         declared = keywords.get("type")
         types = [declared] if isinstance(declared, str) else listing(declared)
         integers = "integer" in types and "number" not in types
@@ -625,7 +626,7 @@ class Reader:
         )
 
     def _names(self, keywords: dict[str, object], scope: ReferenceScope) -> object:
-        """Returns the schema of property names, with references followed to their end; None if there is none."""
+        """Returns the schema of property names, with references resolved; None without that keyword."""
         schema = keywords.get("propertyNames")
         for _ in range(_MAX_ALIASES):
             target = next(self._document.references(schema, scope), None)
@@ -640,7 +641,7 @@ def _present(name: str) -> Object:
 
 
 def _announced(keywords: dict[str, object]) -> frozenset[str] | None:
-    """Returns the properties that a schema itself describes; None if it describes any name."""
+    """Returns the properties that the schema itself describes; None if it describes properties of any name."""
     others = (keywords.get(each, False) for each in ("additionalProperties", "unevaluatedProperties"))
     if "$ref" in keywords or "patternProperties" in keywords or any(schema is not False for schema in others):
         return None

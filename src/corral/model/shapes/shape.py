@@ -1,4 +1,4 @@
-"""Shapes of values: the representation between JSON Schema and printed declarations.
+"""Shapes of values, the representation between JSON Schema and printed declarations.
 
 Shapes are frozen and compare by the values they accept; descriptions do not count. A named shape is a `Definition`,
 which other shapes mention by `TypeReference`, so that recursive shapes are finite.
@@ -19,7 +19,7 @@ OBJECTS: frozenset[Kind] = frozenset(("object",))
 
 @dataclass(frozen=True, slots=True)
 class Doc:
-    """Description: lines of text, tags with their texts, and the default as JSON. Printing escapes it."""
+    """Description: lines of text, tags with their texts, and the default as JSON. Printing escapes all of it."""
 
     text: str = ""
     tags: tuple[tuple[str, str], ...] = ()
@@ -41,7 +41,8 @@ class Never:
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """Accepts every value of a kind that has no parts. Integers are numbers, where a language tells them apart."""
+    """Accepts every value of a kind that has no parts. In languages that distinguish integers, they are separate
+    numbers."""
 
     kind: Literal["string", "bytes", "number", "integer", "boolean", "null", "object"]
     """"object" is for readers only: an object whose members are not shown."""
@@ -57,7 +58,8 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Accepts arrays: `prefix` describes the first items, `rest` the others; None if that is left open."""
+    """Accepts arrays. `prefix` describes the first items, `rest` the others; None if the schema says nothing about
+    them."""
 
     prefix: tuple[Shape, ...] = ()
     rest: Shape | None = None
@@ -75,9 +77,9 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class KeyPattern:
-    """Keys that begin with `prefix` and end with `suffix`, with a hole for a text or a number between the two.
+    """Keys that begin with `prefix` and end with `suffix`, with any text or number between the two.
 
-    Unless `exact`, the regular expression matches only some of these keys.
+    Unless `exact`, the schema's regular expression matches only some of these keys.
     """
 
     prefix: str
@@ -86,7 +88,7 @@ class KeyPattern:
     exact: bool = True
 
     def covers(self, other: KeyPattern | str) -> bool:
-        """True if this pattern matches every key of the other pattern, or this one key."""
+        """True if this pattern matches every key that the other pattern matches, or this one key."""
         if isinstance(other, KeyPattern):
             fits = self.hole == "string" or self == other
             return fits and other.prefix.startswith(self.prefix) and other.suffix.endswith(self.suffix)
@@ -96,7 +98,7 @@ class KeyPattern:
         return self.hole == "string" or hole.isdecimal()
 
     def overlaps(self, other: KeyPattern | str) -> bool:
-        """True if this pattern matches this one key, or may match some keys of the other pattern."""
+        """True if this pattern matches this one key, or can match a key that the other pattern matches."""
         if isinstance(other, str):
             return self.covers(other)
         prefixes = sorted((self.prefix, other.prefix), key=len)
@@ -108,7 +110,7 @@ class KeyPattern:
 class Object:
     """Accepts objects: `patterns` and `additional` describe properties that are not listed.
 
-    `additional` is None if that was left open: other properties are allowed, but not announced.
+    `additional` is None if the schema says nothing about them: other properties are allowed, but not announced.
     """
 
     properties: tuple[Property, ...] = ()
@@ -144,25 +146,25 @@ Shape: TypeAlias = Unknown | Never | Primitive | Constant | Array | Object | Uni
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """Facts about a shape for intersections."""
+    """Facts about a shape that intersections need."""
 
     kinds: frozenset[Kind]
-    """The kinds of values it may accept; rather too many than too few."""
+    """Kinds of values that it can accept. Can include kinds that it does not, but never misses one."""
     alternatives: int = 1
-    """Number of union members in its place."""
+    """Number of union members that it contributes."""
     transparent: bool = False
-    """True if it accepts only objects, and leaves unlisted properties open: `&` is then exact."""
+    """True if it accepts only objects and leaves unlisted properties open, so that `&` is exact."""
     accepts_empty: bool = False
     """True if `{}` certainly matches."""
 
 
 @final
 class Definition:
-    """A shape with a name. It is read when first needed, because definitions can refer to each other."""
+    """Shape with a name. It is read when first needed, because definitions can refer to each other."""
 
     def __init__(self, base_name: str, doc: Doc, read: Callable[[], Shape | None]) -> None:
         self.base_name = base_name
-        """A valid type name; several definitions may have the same one."""
+        """Valid type name. Several definitions can have the same one."""
         self.doc = doc
         self.traits: Traits | None = None
         """Cache of `traits`."""
@@ -172,7 +174,7 @@ class Definition:
 
     @property
     def shape(self) -> Shape | None:
-        """The shape; None while it is being read, or where reading it now would nest too deeply."""
+        """Shape of the definition; None while it is being read, or if reading it now would nest too deeply."""
         if self._shape is None and not self._reading:
             self._reading = True
             try:

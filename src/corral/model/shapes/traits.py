@@ -1,4 +1,4 @@
-"""Traits of shapes, without expanding them."""
+"""Finds traits of shapes without expanding them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from corral.model.shapes.shape import (
 )
 
 _MAX_HOPS = 20
-"""Longest chain of definitions that are aliases of each other."""
+"""Maximum length of a chain of definitions that are aliases of each other."""
 
 
 def traits(shape: Shape, hops: int = 0) -> Traits:
-    """Returns the traits of the shape; minimal ones if they depend on a definition that is being read."""
+    """Returns the traits of the shape. They are minimal if they depend on a definition that is being read."""
     match shape:
         case Unknown():
             return Traits(ALL_KINDS, accepts_empty=True)
@@ -72,7 +72,7 @@ def traits(shape: Shape, hops: int = 0) -> Traits:
 
 
 def members_of(shape: Shape) -> tuple[Shape, ...]:
-    """Returns the members of a union; of any other shape, itself."""
+    """Returns the members of a union, or any other shape as its only member."""
     return shape.members if isinstance(shape, Union) else (shape,)
 
 
@@ -91,7 +91,7 @@ def parts_of(shape: Shape) -> list[Shape]:
 
 
 def primitives_around(shape: Shape) -> tuple[Primitive, ...]:
-    """Returns the wider primitives, which accept everything that this one does."""
+    """Returns the wider primitives, which accept everything that this one accepts."""
     match shape:
         case Constant(kind="number", text=text):
             return (NUMBER, INTEGER) if float(text).is_integer() else (NUMBER,)

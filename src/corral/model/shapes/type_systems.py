@@ -1,4 +1,4 @@
-"""Properties of a type system that reading a schema depends on."""
+"""Properties of a type system on which the reading of a schema depends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class TypeSystem:
     taken: frozenset[str]
     """Types of the language itself, which programs and declarations keep using."""
     has_integers: bool
-    """True if a type can tell integers from other numbers."""
+    """True if there are separate types for integers and other numbers."""
     mixes_members: bool
     """True if a literal can mix properties of several members of a union, unless they forbid it."""
     writes_defaults: bool

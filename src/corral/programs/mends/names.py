@@ -11,7 +11,7 @@ from corral.concurrency.cached_property import cached_property
 
 
 class ToolNames:
-    """The paths of tools, `name` or `namespace.name`. `schema_of` returns a tool's input schema.
+    """Paths of tools, `name` or `namespace.name`. `schema_of` returns a tool's input schema.
 
     `has_member(path, steps, name)` is true if the part of a tool's result at `steps`, keys or None for an item, is an
     object with a member `name`.
@@ -70,7 +70,7 @@ class ToolNames:
     def imported(self, space: str, word: str, *, is_home: bool) -> str | None:
         """Returns the tool that an import refers to.
 
-        The module must be a namespace; with `is_home` it stands for all tools. Any other module can be a package.
+        The module must be a namespace or, with `is_home`, stand for all tools. Any other module could be a package.
         """
         tool = self.resolve(f"{space}.{word}") if space in self._namespaces else None
         return tool or (self.resolve(word) if is_home else None)
@@ -80,7 +80,7 @@ class ToolNames:
         return _plain(word) in self._by_last_name or word in self._namespaces
 
     def is_last_name(self, word: str) -> bool:
-        """True if a tool has this name, in any namespace or none."""
+        """True if a tool has this name, in any namespace or in none."""
         return word in {path.rpartition(".")[2] for path in self._by_last_name.get(_plain(word), ())}
 
     def nearest(self, written: str) -> str:

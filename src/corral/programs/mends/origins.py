@@ -36,7 +36,7 @@ class Origin(NamedTuple):
 
 
 class Origins:
-    """Origins of expressions in one program. Any method can raise TooMuch.
+    """Origins of the expressions of one program. Every method can raise TooMuch.
 
     With `annotated`, names that the program annotates also count.
     """

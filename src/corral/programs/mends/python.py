@@ -32,7 +32,7 @@ _CALLS = finder("(call) @call")
 _ATTRIBUTES = finder("(attribute) @attribute")
 _MAX_ATTRIBUTES = 500
 _OBJECTS = re.compile(rb"\bclass\b|namedtuple|SimpleNamespace|dataclass|NamedTuple")
-"""Signs of the program's own classes, whose instances may be mixed with results."""
+"""Code that defines or creates the program's own objects, which can be mixed with results."""
 _METHODS = frozenset(dir(dict))
 _IMPORTS = finder("[(import_statement) (import_from_statement)] @import")
 
@@ -68,7 +68,7 @@ class _Mender:
         self._has_keys = False
         """True once an attribute was interpreted as a key."""
         self._imports_all = False
-        """True if `import *` of another module can bind any name."""
+        """True if `import *` of another module could bind any name."""
 
     def _tell(self, message: str) -> None:
         self.mends.append(message)
@@ -112,7 +112,7 @@ class _Mender:
         self._await(call, new)
 
     def _input(self, call: Node, path: str) -> None:
-        """Repairs a sole required member passed by position, and members that differ just in case and underscores."""
+        """Repairs a sole required member passed by position, and members that differ only in case and underscores."""
         passed = arguments_of(call)
         keys: dict[str, Node] = {}
         if len(passed) == 1 and passed[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:

@@ -1,6 +1,7 @@
 """Repairs programs with one possible meaning: misspelt tools, conventions of other frameworks, a JSON tool call.
 
-A repair never changes which tool is called: a name is resolved only if a single tool matches. Each adds a warning.
+A repair never changes which tool is called: a name is resolved only if a single tool matches. Each repair adds a
+warning.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from corral.texts import PositionMap, located
 from corral.types import Diagnostic, Language, Program
 
 _MAX_CHARS = 8_000
-"""A longer program is not repaired."""
+"""Maximum characters of a program that is repaired."""
 _AROUND_JSON = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*)\n[ \t]*```|<tool_call>(.*)</tool_call>", re.DOTALL)
 _WORDS = re.compile(r"(?<![\w$.])([A-Za-z_$][\w$]*)(?=\s*[.(])")
 _FUNCTION = re.compile(rb"^(?:export[ ]+)?(?:async[ ]+)?(?:def|function)[ ]+(\w+)", re.MULTILINE)
 _USES = re.compile(r"(?<![\w$.])(?:tools|codemode)\s*\.")
 _ODD_INPUT = re.compile(r"""\(\s*[fb]?["'`\d]|(?<![\w.])[a-z]+[A-Z]\w*["']?\s*[:=,}]""")
-"""An argument by position, or a camel-case name that may be a misspelt member."""
+"""Argument by position, or a camel-case name that can be a misspelt member."""
 _AWAITED = re.compile(r"\bawait[\s(]+(?:tools|codemode)\s*\.")
 _MENDERS = {"typescript": typescript, "python": python}
 _WRITERS: Mapping[Language, Callable[[object], str]] = {
@@ -50,7 +51,7 @@ def read_meant(source: str, language: Language, names: ToolNames, bound: frozens
     `bound`: as for `read_program`.
 
     Raises:
-        ProgramRejected: it cannot be a program, or takes too long to parse.
+        ProgramRejected: the answer cannot be a program, or takes too long to parse.
     """
     call = _called_tool(source, language, names)
     if call is None:

@@ -147,7 +147,7 @@ class _Mender:
         return path
 
     def _input(self, call: Node, path: str) -> None:
-        """Repairs a sole required member passed by position, and members that differ just in case and underscores."""
+        """Repairs a sole required member passed by position, and members that differ only in case and underscores."""
         passed = arguments_of(call)
         if passed and all(map(self._is_keyword, passed)):
             self._keywords(passed, path)

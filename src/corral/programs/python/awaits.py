@@ -27,7 +27,7 @@ _TASKS = re.compile(rb"\b(?:create_task|ensure_future|gather|get_running_loop|ge
 _RUNNERS = re.compile(rb"\b(?:run|run_until_complete)\b(?=\s*\()|\bclose\b(?=\s*\(\s*\))|\bapply\b(?=\s*\()")
 _RUN = frozenset({"asyncio.run", "anyio.run", "trio.run", "run"})
 _OF_FUNCTIONS = frozenset({"anyio.run", "trio.run"})
-"""Runners that take a function and its arguments."""
+"""Functions that run another function with arguments."""
 _LOOP = re.compile(rb"\b(\w+)\s*=\s*(?:asyncio\s*\.\s*)?get_(?:event|running)_loop\s*\(")
 _MAX_CALLS = 200
 
@@ -118,7 +118,7 @@ def await_futures(root: Node, edits: Edits) -> None:
 
 
 def _callee_at(root: Node, match: re.Match[bytes]) -> Node | None:
-    """Returns the possible callee that ends with a word."""
+    """Returns the called name if it ends with a word."""
     word = root.descendant_for_byte_range(*match.span())
     return word.parent if word is not None and is_a(word.parent, "attribute") else word
 

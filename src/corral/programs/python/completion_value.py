@@ -20,7 +20,7 @@ from corral.types import Diagnostic
 RESULT = "_corral_result"
 
 _RESULT_NAMES = ("result", "output", "answer")
-"""Module variables that are the value of a program that ends without one, most likely first."""
+"""Module variables that count as the value of a program that ends without one, most likely first."""
 
 _NO_EFFECT = frozenset(
     {
@@ -38,7 +38,7 @@ _MAIN = re.compile(rb"\b__name__\b")
 
 @dataclass(slots=True)
 class Ending:
-    """The end of a program, and where its value comes from."""
+    """End of a program, and where its value comes from."""
 
     code: list[str] = field(default_factory=list[str])
     """Lines that run after the last statement."""

@@ -20,7 +20,7 @@ _PLAIN = re.compile(
     r"[\s|\[\],.]*(?:(?:str|int|float|bool|bytes|None|list|dict|tuple|set|frozenset|date|datetime|List|Dict|Tuple|Set"
     r"|Optional|Union|Sequence|Iterable|Mapping|typing)\b[\s|\[\],.]*)+"
 )
-"""Annotations that cannot be those of the tools."""
+"""Annotations that cannot describe the tools."""
 
 
 class Function(NamedTuple):
@@ -119,7 +119,7 @@ def arguments_for(function: Node) -> str | None:
 
 
 def _means_else(function: Node, name: str) -> bool:
-    """True if a parameter is clearly not the tools: by its annotation, or since no member of it is called."""
+    """True if a parameter is clearly not the tools: by its annotation, or because no member of it is called."""
     parameter = next((each for each in _parameters(function) if _name_of(each) == name), None)
     annotation, text = text_of(part(parameter, "type")), text_of(part(function, "body")).encode()
     if name in TOOLS or "tools" in annotation.lower():

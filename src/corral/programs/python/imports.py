@@ -34,7 +34,7 @@ _HOMES = frozenset({*TOOLS, "corral", "__main__"})
 """Modules from which programs import the tools."""
 
 _NESTING = "nest_asyncio"
-"""A module for nested event loops, which programs do not need here."""
+"""Module for nested event loops, which programs do not need here."""
 
 
 class ToolImport(NamedTuple):
@@ -175,7 +175,7 @@ def replace_line(edits: Edits, start: int, end: int, new: str) -> None:
 
 
 def imported_by(statement: Node) -> list[Imported]:
-    """Returns what an import statement binds; empty for relative imports."""
+    """Returns the bindings of an import statement; empty for relative imports."""
     module = part(statement, "module_name")
     if module is not None and module.type == "relative_import":
         return []

@@ -1,6 +1,6 @@
 """The lines of a Python text: where statements begin, their indentation, and which parts are strings or comments.
 
-It works without a tree, for texts that do not parse yet, in time linear in the length of the text.
+It needs no tree, so it works on texts that do not parse yet. Time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_BRACKETS = 200
-"""Levels of brackets that CPython accepts."""
+"""Maximum nesting of brackets that CPython accepts."""
 _MAX_JOINED = 100
 """Maximum number of consecutive lines joined by backslashes: the parser's time is quadratic in it."""
 
@@ -51,7 +51,7 @@ class Lines(NamedTuple):
     too_deep: int | None
     """Offset where brackets nest more deeply than Python accepts."""
     broken: bool
-    """True if it certainly does not parse: an unmatched bracket, or a character that Python does not use."""
+    """True if it certainly does not parse: it has an unmatched bracket, or a character that Python does not use."""
 
     @property
     def starts(self) -> list[int]:

@@ -39,7 +39,7 @@ from corral.types import MAX_TOOL_PATH, Diagnostic, Program, References, ToolRef
 
 _FUNCTION = "_corral_program"
 _INDENT = b" " * 8
-"""The width of a tab, so that lines with tabs and lines with spaces keep their distance."""
+"""Width of a tab, so that lines with tabs and lines with spaces stay at the same distance."""
 
 
 def wrap_in_function(
@@ -125,7 +125,7 @@ def _without_annotation(assignment: Node, edits: Edits) -> None:
 
 
 UNKNOWN = References((), computed=True)
-"""References of a program that does not parse."""
+"""References of a program that does not parse: any tool."""
 
 _MAX_REFERENCES = 1000
 
@@ -138,11 +138,11 @@ _HIDDEN = re.compile(
     rf"|importlib|ctypes|pickle|marshal|types\s*\.\s*FunctionType|__(?!(?:{_DUNDERS}|{_OTHERS})__\b)\w+__)\b"
     r"|(?<![\"'])\b__main__\b"
 )
-"""Names that can lead to the tools without naming them."""
+"""Names through which a program can reach the tools without naming them."""
 
 
 class ToolUses(NamedTuple):
-    """A program's uses of tools."""
+    """Uses of tools in a program."""
 
     references: References
     calls: list[tuple[Node, str]]
@@ -256,7 +256,7 @@ _TYPESCRIPT = re.compile(
 _MAX_PARSED_AGAIN = 30_000
 """A longer source is not parsed again as another language."""
 _MAX_DEPTH = 700
-"""Levels of a syntax tree. CPython's compiler accepts at least 1,000 levels of any construct."""
+"""Maximum depth of a syntax tree. CPython's compiler accepts at least 1,000 levels of any construct."""
 
 _GLOBAL = re.compile(rb"^[ \t]*global[ \t]+([\w, \t]+)", re.MULTILINE)
 _CLOSED = frozenset(map(kind_id, FUNCTIONS))
@@ -338,7 +338,7 @@ class _Recovered:
     repair: Repaired
     root: Node | None
     too_deep: int | None
-    """Offset where it is nested too deeply, if it is."""
+    """Offset at which it is nested too deeply, if it is."""
     places: Places
     diagnostics: list[Diagnostic]
 
@@ -455,7 +455,7 @@ class _Trees:
 
 
 def _holds_backtick(root: Node, text: bytes) -> bool:
-    """True if a backtick is used as a quote, which the grammar parses as in Python 2."""
+    """True if a backtick is used as a quote, which the grammar accepts as in Python 2."""
     at = text.find(b"`")
     while at >= 0:
         node = root.descendant_for_byte_range(at, at + 1)
@@ -471,7 +471,7 @@ def _holds_backtick(root: Node, text: bytes) -> bool:
 
 @dataclass(slots=True)
 class _Survey:
-    """Results of the survey."""
+    """Findings of one walk over a tree."""
 
     imports: list[Node] = field(default_factory=list[Node])
     returns: list[Node] = field(default_factory=list[Node])

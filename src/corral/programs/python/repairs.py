@@ -39,7 +39,7 @@ class Repaired:
 
     text: bytes
     positions: tuple[PositionMap, ...] = ()
-    """Most recent change first."""
+    """Maps back to the original, the latest change first."""
     diagnostics: tuple[Diagnostic, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Parsing within a time budget, as some texts of a few kilobytes take minutes; and queries on trees."""
+"""Parsing within a time budget, because some texts of a few kilobytes take minutes; and queries on trees."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tree_sitter import Language, Node, Parser, Point, Query, QueryCursor, Tree
 from corral.errors import ProgramRejected
 
 INLINE_CHARS = 8_000
-"""Longer sources are read in a worker, so that an event loop does not wait."""
+"""Characters above which a source is read in a worker, so that the event loop does not wait."""
 INLINE_SECONDS = 0.02
-"""Sources that take longer to parse are read there too; usual programs take a millisecond."""
+"""Seconds of parsing above which a source is read in a worker. Usual programs take a millisecond."""
 INLINE_NODES = 4_000
-"""Denser sources are read there too: a model's program has at most one node per two characters."""
+"""Density above which a source is read in a worker. A model's program has at most one node per two characters."""
 PARSE_SECONDS = 1.5
-"""CPU seconds for one source; 256 kB of Python take 0.5 s. Other text can take minutes."""
+"""Processor seconds for one source. 256 kB of Python take 0.5 s; other text can take minutes."""
 _CHUNK_BYTES = 8192
 _SHORT_BYTES = 1000
-"""Texts up to this size are parsed without a budget; the worst takes 3 ms."""
+"""Maximum size of texts that are parsed without a budget. The worst takes 3 ms."""
 
 
 class TooLongToParse(ProgramRejected):
@@ -42,7 +42,7 @@ _current: ContextVar[_Budget | None] = ContextVar("parsing budget", default=None
 
 @contextmanager
 def parsing_within(seconds: float, nodes: float = math.inf) -> Generator[None]:
-    """Limits the total CPU seconds of all parsing in this thread or task within the block.
+    """Limits the processor time in seconds of all parsing in this thread or task during the block.
 
     A tree with more than `nodes` nodes is rejected too, since its readers visit every node. In nested blocks the outer
     limits apply.

@@ -22,7 +22,7 @@ _ACCESSOR = re.compile(rb"(?<![\w$.])accessor(?=[ \t]+(?!(?:in|instanceof|as|sat
 _VISIBLE = re.compile(rb"\S")
 
 MAX_DEPTH = 700
-"""Levels of a syntax tree. V8 accepts at least 1,000 levels of any construct."""
+"""Maximum depth of a syntax tree. V8 accepts at least 1,000 levels of any construct."""
 
 ENTRY_NAMES = ("main", "run", "execute", "handler", "handle", "solve", "program", "start", "entry", "task")
 """Names that models give a program's main function, most likely first."""

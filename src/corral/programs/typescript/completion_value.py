@@ -1,7 +1,7 @@
 """Finds a program's value: its export, the function that it declares, or its last expression.
 
 The completion value of the last statement is returned, including branches of `if` and `try`, as in a JavaScript
-console. If that is a function, it is called, since a model that ends with a function means its result.
+console. If that is a function, it is called, because a model that ends with a function means its result.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PLAIN = re.compile(
     r"[\s:|&()\[\]<>,]*(?:(?:string|number|boolean|bigint|symbol|null|undefined|void|never|true|false|Date|URL|RegExp"
     r"|Array|ReadonlyArray|Set|Map|Promise|readonly)\b[\s|&()\[\]<>,]*)+"
 )
-"""Annotations that cannot be those of the tools."""
+"""Annotations that cannot describe the tools."""
 _OPEN = re.compile(r"[\s:]*(?:any|unknown|object|Object|Function)\s*")
 _DATA = ("data", "member")
 _MEMBERS = frozenset(
@@ -74,11 +74,11 @@ class Ending:
     """Code that runs after the last statement."""
     diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
     entered: list[Node | str | None] = field(default_factory=list["Node | str | None"])
-    """Callees that receive the tools: functions, names of functions, None if only a run can tell."""
+    """Callees that receive the tools: functions, names of functions, or None if that is known only at run time."""
 
 
 def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, returns: bool) -> Ending:
-    """Adds the edits that make the program return its value. `returns`: it has a top-level `return`."""
+    """Adds the edits that make the program return its value. `returns` is true if it has a top-level `return`."""
     program = _Program(root, edits, names, entry)
     ending = program.end(returns)
     ending.entered = program.entered
@@ -302,7 +302,7 @@ def _arguments_of(function: Node | None) -> str | None:
 
 
 def _uses(function: Node, names: set[str]) -> Iterator[str]:
-    """Yields the kinds of uses of a function's argument."""
+    """Yields the ways in which a function uses its argument."""
     body = part(function, "body")
     for node in walk(body) if body is not None else ():
         if node.type == "shorthand_property_identifier" and text_of(node) in names:

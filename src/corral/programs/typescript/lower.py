@@ -147,7 +147,7 @@ class Lowering:
         self._spaces[body.start_byte] = _Space(space, merged)
 
     def _share(self, body: Node, space: str, merged: _Merged) -> None:
-        """Makes exports of a namespace's other declarations visible in this one."""
+        """Makes a namespace's exports from other declarations visible in this one."""
         if not merged.members:
             return
         words = set(_IDENTIFIER.findall(self._text, body.start_byte, body.end_byte))

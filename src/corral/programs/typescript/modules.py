@@ -43,7 +43,7 @@ class Entry:
     """The export to run."""
 
     value: str
-    """JavaScript that evaluates to it after all statements have run."""
+    """JavaScript expression for the export, evaluated after all statements have run."""
     name: str | None = None
     """The variable that holds it, if the program named it."""
     function: Node | None = None

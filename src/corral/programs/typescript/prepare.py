@@ -68,7 +68,7 @@ _NAMES = {
 }
 
 _MAX_SKIPPED = 250
-"""Maximum number of tokens that the parser skipped, since these can nest to any depth."""
+"""Maximum number of tokens that the parser skipped, because these can nest to any depth."""
 
 
 class _Open(NamedTuple):
@@ -79,7 +79,7 @@ class _Open(NamedTuple):
 def check_brackets(root: Node, text: bytes) -> None:
     """Raises ProgramRejected for an unmatched or unclosed bracket, template or comment.
 
-    Also for a source with so many skipped tokens that its depth is unknown.
+    Also raises it if so many tokens were skipped that the depth is unknown.
     """
     opened, places = list[_Open](), Places(text)
     skipped = root.child_count if root.is_error else 0

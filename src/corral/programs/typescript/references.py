@@ -1,8 +1,8 @@
 """Finds the tools that a program refers to before it runs.
 
-A path counts where the program writes it on a value that is certainly the tools: the global `tools` or `codemode`, a
-constant that holds it, or the argument of the program's own function. If the tools flow anywhere else, the program may
-call any of them, and `computed` is true.
+A path counts if it starts at a value that is certainly the tools: the global `tools` or `codemode`, a constant that
+holds it, or the argument of the program's own function. If the tools flow anywhere else, the program may call any of
+them, and `computed` is true.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OBSCURE = re.compile(
 """Code that can run functions with the global object as `this`, or compile strings."""
 _THIS = re.compile(rb"\bthis\b")
 _ANY_MEMBER = re.compile(rb"""(?:[\w)\]]\s*(?:\?\.)?|[{,]\s*)\[(?!\s*(?:\d+|"[^"]*"|'[^']*')?\s*\])""")
-"""A computed member, which can be one of those names; it counts together with `this`."""
+"""Computed member, which could have one of those names. It counts together with `this`."""
 
 _NAMES = frozenset({"identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"})
 _ESCAPABLE = _NAMES | {"property_identifier", "type_identifier"}
@@ -86,8 +86,8 @@ def find_references(
 ) -> References:
     """Returns the tools that a program refers to, by first occurrence, each at the position of its name.
 
-    `entered` are callees that receive the tools: a function, the name of one, or None if only a run can tell. Code that
-    `edits` replace, such as types, does not count. `imported` are imported tools.
+    `entered` are callees that receive the tools: a function, the name of one, or None if that is known only at run
+    time. Code that `edits` replace, such as types, does not count. `imported` are imported tools.
     """
     search = _Search(root, edits)
     try:

@@ -49,10 +49,10 @@ _TYPE_STATEMENTS = (
 
 
 class Misread(NamedTuple):
-    """A range that the parser reads differently from TypeScript.
+    """Range that the parser reads differently from TypeScript.
 
-    With `shown` in its place, the parser reads the rest correctly. Unless `erased`, the range is then a type and is
-    erased like others.
+    If `shown` replaces it, the parser reads the rest correctly. Unless `erased`, the replaced range is a type, and is
+    erased like other types.
     """
 
     start: int
@@ -194,7 +194,7 @@ class _Eraser:
         return True
 
     def cast(self, node: Node) -> bool:
-        """`<T>x` becomes `(   x)`: parenthesized, so that an object literal or a line end can follow."""
+        """Turns `<T>x` into `(   x)`, in parentheses so that an object literal or a line end can follow."""
         type_end = node.children[0].end_byte
         self._edits.wrap(type_end, node.end_byte, b"", b")")
         self._edits.blank(node.start_byte, type_end, first=b"(")
@@ -302,7 +302,8 @@ class _Eraser:
         return True
 
     def tagged_generic(self, node: Node) -> bool:
-        """``tag<T>`…` `` is parsed as two comparisons; a comparison with a template makes no sense."""
+        """Erases types in ``tag<T>`…` ``, which is parsed as two comparisons: a comparison with a template makes no
+        sense."""
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
         if left is not None and right is not None and right.type == "template_string":
             operators = [child for child in (*left.children, *node.children) if child.type in ("<", ">")]

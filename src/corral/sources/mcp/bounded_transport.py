@@ -1,4 +1,4 @@
-"""Messages from an MCP server to the session: bounded in rate, and repaired if necessary."""
+"""Messages from an MCP server to the session: limited in rate, and repaired if necessary."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from corral.types import JsonSchema
 
 RAW = "corral/raw"
-"""Member of `_meta` with the result of a call as the server sent it, inside a result that mcp accepts."""
+"""Member of `_meta` that carries a call's result as the server sent it, inside a result that mcp accepts."""
 _CALLS = frozenset({"tools/call", "tasks/result", "tasks/cancel"})
 
 _BUDGET_PER_SECOND = 5_000
 _NOISE_COST = 10
-"""Cost of a message that answers no request, in answers: at most 500 such messages are read per second."""
+"""Cost of a message that is not an answer, compared with an answer. So at most 500 of them are read per second."""
 MAX_LIST_BYTES = 4_000_000
-"""Maximum size of a list of tools over all of its pages; in Python it can take 30 times as much."""
+"""Maximum bytes of a list of tools over all of its pages. In Python it can take 30 times as much."""
 
 
 class RateLimiter:
@@ -37,7 +37,7 @@ class RateLimiter:
         self._since = time.monotonic()
 
     def take(self, cost: int = 1) -> bool:
-        """Spends `cost` if that much is left; returns False if not."""
+        """Spends `cost` if that much is left; else returns False."""
         now = time.monotonic()
         if now - self._since >= 1:
             self._since, self._left = now, self._per_second
@@ -60,23 +60,23 @@ class ListRoom:
     def __init__(self) -> None:
         self.left = MAX_LIST_BYTES
         self.page: RequestId | None = None
-        """The request for a page that has not been answered yet."""
+        """Id of the request for a page that has not been answered yet."""
 
     def notice(self, request: JSONRPCRequest) -> None:
-        """Remembers a request that is about to be sent if it is for a page."""
+        """Remembers a request, about to be sent, if it is for a page."""
         if request.method == "tools/list":
             if not (request.params or {}).get("cursor"):
                 self.left = MAX_LIST_BYTES
             self.page = request.id
 
     def take(self, size: int) -> bool:
-        """Counts bytes of a page; returns False if there are too many."""
+        """Counts the bytes of a page; returns False if there are too many."""
         self.left -= size
         return self.left >= 0
 
 
 class BoundedMessages:
-    """The messages of a server as mcp's session reads them (`mcp.shared._stream_protocols.ReadStream`).
+    """Messages of a server as mcp's session reads them (`mcp.shared._stream_protocols.ReadStream`).
 
     A server that exceeds its quota is read slowly, so that its pipe or socket fills up. `ended` is called once no more
     messages come. Results of calls pass through mcp unread, under `RAW`. If `mends`, lists of tools are repaired to fit
@@ -88,7 +88,7 @@ class BoundedMessages:
         self._ended = ended
         self._lists = lists
         self._calls: set[str] = set()
-        """Requests of calls that have not been answered."""
+        """Ids of calls that have not been answered."""
         self._limit = RateLimiter(_BUDGET_PER_SECOND)
         self._stream: Any = None
 
@@ -149,7 +149,7 @@ class BoundedMessages:
 
 
 class _Sent:
-    """Passes on messages to a server and shows each to `sending` (`mcp.shared._stream_protocols.WriteStream`)."""
+    """Passes messages on to a server, and shows each to `sending` (`mcp.shared._stream_protocols.WriteStream`)."""
 
     def __init__(self, stream: Any, sending: Callable[[object], None]) -> None:
         self._stream = stream
@@ -183,14 +183,14 @@ def readable(data: bytes, log: Callable[[int, str], None]) -> bytes:
         if not isinstance(message.get("result", {}), dict):
             message["result"] = {"structuredContent": message["result"]}
         text = json.dumps(message, ensure_ascii=False)
-    except (ValueError, RecursionError, AttributeError):  # the last: it is not an object
+    except (ValueError, RecursionError, AttributeError):  # the last error: it is not an object
         return data
     log(logging.WARNING, "a message is invalid; it is read as far as possible")
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
 def _mend(result: dict[str, Any]) -> None:
-    """Reduces each tool to the members that programs need and mcp accepts; omits tools without a name."""
+    """Reduces each tool to the members that programs need and mcp accepts. Omits tools without a name."""
     tools = result.get("tools")
     if isinstance(tools, list):
         known = [cast("dict[str, Any]", each) for each in cast("list[object]", tools) if isinstance(each, dict)]

@@ -1,4 +1,4 @@
-"""Makes servers of configurations, JSON with `mcpServers`, or `servers` as in VS Code, and of objects of mcp."""
+"""Makes servers from configurations (JSON with `mcpServers`, or `servers` as in VS Code) and from objects of mcp."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\
 
 @checked
 def mcp_servers(config: str | Path | Mapping[str, Any]) -> list[McpServer]:
-    """Reads the servers of a file or a mapping, except those that are `disabled`. Starts none of them.
+    """Makes the servers of a file or mapping, except `disabled` ones. Starts none of them.
 
     `${NAME}`, `${env:NAME}` and `${NAME:-otherwise}` in strings are environment variables of this process. Unknown keys
-    are logged as warnings. A server with an error in its configuration is never connected; the error is logged, and
-    reported to programs that call the server.
+    are logged as warnings. An error in the configuration of one server is logged, and reported to programs that call
+    that server, which is never connected.
 
     Raises:
-        ConfigError: the file as a whole is invalid; the message has the place.
+        ConfigError: the file as a whole is invalid; the message says where.
     """
     if isinstance(config, Mapping):
         return list(_servers(config, _Place("the configuration of MCP servers")))
@@ -51,7 +51,7 @@ def mcp_servers(config: str | Path | Mapping[str, Any]) -> list[McpServer]:
 
 
 class _Place:
-    """A place in a configuration."""
+    """Location in a configuration, for error messages."""
 
     def __init__(self, text: str, separator: str = ": ") -> None:
         self._text = text
@@ -103,7 +103,7 @@ def _servers(config: Any, place: _Place) -> Iterator[McpServer]:
 
 @dataclass(frozen=True, eq=False)
 class _Misconfigured(McpServer):
-    """A server that is never connected."""
+    """Server that is never connected, because its configuration has an error."""
 
     problem: str = field(default="", repr=False)
 
@@ -112,7 +112,7 @@ class _Misconfigured(McpServer):
         try:
             namespace_identifier(self.namespace or self.name)
             object.__setattr__(self, "namespace", self.namespace or self.name)
-        except ToolDefinitionError:  # its name is not possible as a namespace
+        except ToolDefinitionError:  # its name cannot be a namespace
             object.__setattr__(self, "namespace", None)
 
     @override
@@ -176,7 +176,9 @@ def _text(value: object, place: _Place) -> str:
     def expanded(match: re.Match[str]) -> str:
         name, otherwise, unknown = match.groups()
         if unknown is not None:
-            raise place.wrong(f"has ${{{unknown}}}; only ${{NAME}}, ${{env:NAME}} and ${{NAME:-otherwise}} are known")
+            raise place.wrong(
+                f"has ${{{unknown}}}; only ${{NAME}}, ${{env:NAME}} and ${{NAME:-otherwise}} are supported"
+            )
         variable = os.environ.get(name)
         if not variable and otherwise is not None:  # `:-` also replaces empty variables, as in a shell
             variable = otherwise
@@ -209,10 +211,10 @@ def _kind(value: object) -> str:
 def tools_of(thing: object, namespace: str | None) -> list[McpServer]:
     """Makes a source from a server in this process, `StdioServerParameters`, or the target of a `Client`.
 
-    Without a namespace, the server's name is used: that of the server, the program, or the host of its URL.
+    Without a namespace, uses the name of the server or of its program, or the host of its URL.
 
     Raises:
-        ToolDefinitionError: the object has another type, or is a client that answers servers.
+        ToolDefinitionError: the object has another type, or is a client that answers requests of servers.
     """
     target = _target(thing) if isinstance(thing, Client) else thing
     match target:
@@ -239,7 +241,7 @@ def _host(url: str) -> str:
 
 
 def _target(client: Client) -> object:
-    """Returns the client's target: Corral makes its own clients, because each Corral has its own connection."""
+    """Returns the client's target. Corral makes its own clients, because each Corral needs its own connection."""
     answers = [
         name
         for name in ("sampling_callback", "list_roots_callback", "elicitation_callback", "extensions")

@@ -1,4 +1,4 @@
-"""MCP servers over streamable HTTP: mcp's transport, over an HTTP client that bounds responses."""
+"""MCP servers over streamable HTTP: mcp's transport, over an HTTP client that limits responses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing_extensions import override
 from corral.sources.mcp.bounded_transport import ListRoom, readable
 
 FORGOTTEN = "it has forgotten the session"
-"""Error message for a request that a server has refused because of its session, so that it had no effect."""
+"""Error message for a request that a server refused because of its session, so that it had no effect."""
 _ASKED = "corral.request"
-"""Extension of an HTTP request: the id of the MCP request in it, or None. Redirected requests keep it."""
+"""Extension of an HTTP request: the id of the MCP request in it, or None. Redirects keep it."""
 _OF_A_SESSION = re.compile(rb"session|not initiali[sz]ed", re.IGNORECASE)
 
 
@@ -35,9 +35,9 @@ async def streamable_http(
 ) -> AsyncGenerator[Any]:
     """Yields a transport to a server at a URL.
 
-    `refused` is called with the status of each answer if it is an error, which mcp does not report; `lost` is called
-    with the reason why a request could not be sent, which ends the connection. A user and a password in the URL are
-    sent as a header, because httpx2 logs URLs. Answers have no time limit: callers limit their calls.
+    `refused` is called with the status of each answer that is an error, which mcp does not report. `lost` is called
+    with the reason why a request could not be sent, which ends the connection. A user and password in the URL are sent
+    as a header, because httpx2 logs URLs. Answers have no time limit: callers limit their calls.
     """
     timeout = httpx2.Timeout(None, connect=connect_timeout_seconds, write=connect_timeout_seconds)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
@@ -53,7 +53,7 @@ async def streamable_http(
         if asked is not None:
             refused(response.status_code if response.status_code >= 400 else None)
         if response.status_code in (301, 302) and response.request.method == "POST":
-            response.status_code = 308  # the intended meaning; mcp follows it, with the body, within the same server
+            response.status_code = 308  # as intended: mcp follows it, with the body, within the same server
 
     target = httpx2.URL(url)
     client = _Client(
@@ -102,7 +102,7 @@ class _Client(httpx2.AsyncClient):
 
 
 async def _is_forgotten(response: httpx2.Response) -> bool:
-    """True if an answer refuses a request because of its session."""
+    """True if the answer refuses a request because of its session."""
     request = response.request
     if request.extensions.get(_ASKED) is None or MCP_SESSION_ID not in request.headers:
         return False
@@ -110,12 +110,12 @@ async def _is_forgotten(response: httpx2.Response) -> bool:
         return response.status_code == 404
     try:
         return _OF_A_SESSION.search(await response.aread()) is not None
-    except httpx2.StreamError:  # it is too large
+    except httpx2.StreamError:  # the body is too large
         return False
 
 
 def _reason(error: httpx2.TransportError) -> str:
-    """Omits the error's own text: it may come from a proxy, with its password."""
+    """Describes the error without its own text, which can come from a proxy and contain its password."""
     match error:
         case httpx2.ConnectTimeout():
             return "it did not accept a connection in time"
@@ -126,9 +126,9 @@ def _reason(error: httpx2.TransportError) -> str:
 
 
 def _bound(response: httpx2.Response, max_bytes: int) -> bool:
-    """True for a stream of events, which mcp bounds by event; other answers are bounded as a whole.
+    """True for a stream of events: mcp limits each event, whereas other answers are limited as a whole.
 
-    Those include streams that mcp or httpx2 discards: redirects, and answers to DELETE.
+    Other answers include streams that mcp or httpx2 discards: redirects, and answers to DELETE.
     """
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.RemoteProtocolError("the answer is compressed, which was not requested", request=response.request)
@@ -169,7 +169,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 class _Readable(httpx2.AsyncByteStream):
-    """JSON, or a stream of events whose data is JSON, with messages that mcp can read.
+    """Answer as JSON, or as a stream of events whose data is JSON, with messages that mcp can read.
 
     A line of an event stream that exceeds `max_line_bytes` is passed on unchanged: mcp refuses it.
     """

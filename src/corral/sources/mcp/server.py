@@ -50,24 +50,24 @@ logger = get_logger("corral.sources.mcp")
 _FIRST_PAUSE_SECONDS = 1.0
 _LAST_PAUSE_SECONDS = 60.0
 _STABLE_SECONDS = 10.0
-"""After a connection of at least this length, the pause before the next one is the shortest again."""
+"""Seconds after which a connection counts as stable: once it is lost, the first pause is short again."""
 _FRESH_SECONDS = 5.0
-"""A call fails at once if an attempt to connect has failed within this time."""
+"""Seconds for which a failed attempt to connect makes calls fail at once."""
 _WAIT_SECONDS = 5.0
 """Seconds that a call waits for an attempt to connect."""
 _GRACE_SECONDS = 4.0
-"""Seconds that closing a connection may take; a process needs up to three times as long."""
+"""Seconds that closing a connection can take. A process needs up to three times as long."""
 _RELIST_PAUSE_SECONDS = 0.5
 _RELIST_PAUSE_FACTOR = 10
-"""Pause after a list of tools, as a multiple of the time that reading and converting it took."""
+"""Pause after listing tools, as a multiple of the time it took to read and convert the list."""
 _MAX_TEXT_CHARACTERS = 1_000
 _MAX_ERROR_CHARACTERS = 2_000
 _MAX_LOG_CHARACTERS = 500
 _LINES_PER_SECOND = 50
 _REFUSALS_SECONDS = 1.0
-"""Seconds that other calls have to end with their own refusals, once one was refused for lack of a session."""
+"""Seconds for other calls to receive their own refusals, once a call was refused for lack of a session."""
 _LOST = ("Connection closed", "SSE stream ")
-"""Beginnings of mcp's messages for a request that gets no answer."""
+"""Prefixes of mcp's messages for requests that get no answer."""
 
 _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
@@ -75,7 +75,7 @@ _Answer: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAda
 
 
 class _TooLargeList(RuntimeError):
-    """A server lists more than the maximum."""
+    """The server's list of tools is larger than the maximum."""
 
 
 class Connection:
@@ -90,9 +90,9 @@ class Connection:
         self.lists = ListRoom()
         self.reason: str | None = None
         self.refused_with: int | None = None
-        """The HTTP status of the last answer if it was an error."""
+        """HTTP status of the last answer if it was an error."""
         self.stood = False
-        """True once the connection has been made."""
+        """True once the connection has been established."""
         self.scope = anyio.CancelScope()
         self.idle = anyio.Event()
         """Set while there are no calls."""
@@ -101,7 +101,7 @@ class Connection:
 
     @contextmanager
     def calling(self) -> Generator[None]:
-        """Counts a call."""
+        """Counts a call during the block."""
         if not self._calls:
             self.idle = anyio.Event()
         self._calls += 1
@@ -113,13 +113,13 @@ class Connection:
                 self.idle.set()
 
     def leave(self) -> None:
-        """Closes the connection gracefully if it has been made, else at once."""
+        """Closes the connection: gracefully if it has been established, else at once."""
         self.over.set()
         if not self.stood:
             self.scope.cancel()
 
     def lose(self, reason: str) -> None:
-        """Marks the connection as lost; the first reason counts."""
+        """Marks the connection as lost; only the first reason is kept."""
         if not self.over.is_set():
             self.reason = reason
             self.over.set()
@@ -129,9 +129,9 @@ class Connection:
 
 
 class Link:
-    """Connects to a server whenever it is disconnected, offers its tools as they change, and calls them.
+    """Stays connected to a server, offers its tools as they change, and calls them.
 
-    `run` is the task that does so, until `close`. Everything belongs to one event loop.
+    `run` is the task that does so, until `close`. Use each link in one event loop.
     """
 
     def __init__(
@@ -148,9 +148,9 @@ class Link:
         self.settled = anyio.Event()
         """Set once the first attempt to connect has ended."""
         self.refused: ToolDefinitionError | None = None
-        """The reason why the tools of the first attempt cannot be offered."""
+        """Reason why the tools of the first attempt cannot be offered."""
         self.problem: str | None = None
-        """The reason why it is not connected."""
+        """Reason why it is not connected."""
         self._label = f"the MCP server {name!r}"
         self._offer = offer
         self._connect = connect
@@ -161,10 +161,10 @@ class Link:
         self._connection: Connection | None = None
         self._session: ClientSession | None = None
         self._listed = b""
-        """A digest of the list that its tools were made of."""
+        """Digest of the list from which its tools were made."""
         self._tools: Sequence[Tool] = ()
         self._as_tasks: frozenset[str] = frozenset()
-        """Tools that run only as tasks."""
+        """Names of tools that run only as tasks."""
         self._wanted = anyio.Event()
         self._attempted = anyio.Event()
         self._failed_at = -math.inf
@@ -174,7 +174,7 @@ class Link:
     # --- keeping the connection
 
     async def run(self) -> None:
-        """Connects again and again, with growing pauses; a call that needs it shortens a pause."""
+        """Connects again and again, with growing pauses. A call that needs the connection shortens a pause."""
         pause = _FIRST_PAUSE_SECONDS
         while not self._closing.is_set():
             began = anyio.current_time()
@@ -190,7 +190,7 @@ class Link:
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Lets `run` end; calls fail from now on."""
+        """Ends `run`. From now on, calls fail."""
         self._closing.set()
         self._session = None
         self.problem = f"{self._label} is closed"
@@ -200,11 +200,11 @@ class Link:
             self._connection.leave()
 
     async def _attempt(self) -> None:
-        """Connects, and stays connected until the connection ends."""
+        """Connects, and stays connected until the connection is lost or closed."""
         self._connection = connection = Connection()
         try:
             reason = await self._stay(connection)
-        except Exception as error:  # a server, or a library that handles its data, can cause any error
+        except Exception as error:  # servers, and libraries that handle their data, can cause any error
             logger.debug("%s: the connection failed", self._label, exc_info=True)
             reason = connection.reason or _describe_error(error, connection)
         self._connection = self._session = None
@@ -212,7 +212,7 @@ class Link:
             self._out_of_order(reason, connection)
 
     async def _stay(self, connection: Connection) -> str:
-        """Returns or raises the reason why it is no longer connected."""
+        """Returns or raises the reason why the connection has ended."""
         reason = f"it did not answer within {self._connect_timeout_seconds:g} s"
         with connection.scope as scope:
             scope.deadline = anyio.current_time() + self._connect_timeout_seconds
@@ -277,7 +277,7 @@ class Link:
             return await listed_tools(client, self.log)
 
     async def _build(self, listed: Sequence[types.Tool]) -> bool:
-        """Builds tools from the list, in a thread because it can take a second; returns True if they have changed."""
+        """Makes tools from the list, in a thread because that can take a second. Returns True if they have changed."""
         digest = await run_in_own_thread(_digest, listed)
         if digest == self._listed:
             return False
@@ -298,7 +298,8 @@ class Link:
                 self.refused = error
 
     async def _listen(self, client: Client, connection: Connection) -> None:
-        """Subscribes to changes of the tools, as required since 2026-07-28; earlier servers notify anyway."""
+        """Subscribes to changes of the tools, as the protocol requires since 2026-07-28. Earlier servers notify
+        anyway."""
         tools = client.server_capabilities.tools
         if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
             return
@@ -337,7 +338,7 @@ class Link:
     # --- calls
 
     async def call(self, name: str, arguments: Any, context: ExecutionContext) -> object:
-        """Calls a tool, and returns the result as it was sent. Cancelling the caller cancels the request at the server.
+        """Calls a tool, and returns the result as sent. If the caller is cancelled, cancels the request at the server.
 
         Raises:
             ToolError: the server is not connected, or its answer is invalid.
@@ -364,7 +365,7 @@ class Link:
         return result
 
     async def _result_of(self, task: str) -> object:
-        """Returns the result of a task, once it has ended. Cancelling the caller cancels the task."""
+        """Returns the result of a task once it has ended. If the caller is cancelled, cancels the task."""
         try:
             return await self._request(
                 types.GetTaskPayloadRequest(params=types.GetTaskPayloadRequestParams(task_id=task))
@@ -428,7 +429,7 @@ class Link:
         self.log(logging.DEBUG, f"progress {progress:g} of {total}: {message}")
 
     def log(self, level: int, text: str) -> None:
-        """Logs a text as one line, without secrets and at a limited rate. Can be called from any thread."""
+        """Logs a text as one line, without secrets and at a limited rate. Thread-safe."""
         if logger.isEnabledFor(level) and self._limit.take():
             logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
 
@@ -446,7 +447,7 @@ def _as_json(arguments: Any) -> dict[str, Any]:
 
 
 def _describe_error(error: BaseException, connection: Connection | None) -> str:
-    """Describes an error to a program: with the server's message, without details of the host."""
+    """Describes an error to a program, with the server's message but without details of the host."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     match error:
@@ -469,61 +470,61 @@ def _describe_error(error: BaseException, connection: Connection | None) -> str:
 # --- the server ---------------------------------------------------------------------------------------------
 
 Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
-"""Tools by name, or a function that decides for each tool."""
+"""Names of tools, or a function that decides for each tool."""
 _SHORTEST_SECRET = 6
-"""Minimum length of a secret: shorter texts occur in others by chance."""
+"""Minimum length of a text that is removed as a secret. Shorter texts occur by chance."""
 _PARTS = re.compile(r"[\s;,=]+")
-"""Separators of the parts of a header, such as those of a cookie."""
+"""Separators between parts of a header, such as those of a cookie."""
 
 
 @checked
 @dataclass(frozen=True, eq=False)
 class McpServer(ToolSource):
-    """The tools of an MCP server: one to start (`command`), at a URL (`url`), or in this process (`server`).
+    """Tools of an MCP server: one to start (`command`), at a URL (`url`), or in this process (`server`).
 
     Opening waits for at most `connect_timeout_seconds`. While the server is disconnected, its tools fail, and
     Corral keeps trying to connect.
 
     Raises:
-        ConfigError: not exactly one of `command`, `url` and `server` is set, or one of the options is wrong.
+        ConfigError: not exactly one of `command`, `url` and `server` is set, or an option is invalid.
     """
 
     name: str
     _: KW_ONLY
     command: Sequence[str] | None = field(default=None, repr=False)
-    """The program and its arguments."""
+    """Program and its arguments."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Variables for the process, besides PATH, HOME, LOGNAME, SHELL, TERM and USER of this process."""
+    """Environment variables for the process, in addition to our PATH, HOME, LOGNAME, SHELL, TERM and USER."""
     cwd: str | Path | None = None
     url: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Headers of its streamable HTTP requests."""
+    """Headers of the HTTP requests to `url`."""
     server: MCPServer | Server[Any] | None = field(default=None, repr=False)
     namespace: str | None = None
-    """Namespace of its tools for programs; None for its name."""
+    """Namespace of its tools in programs; by default `name`."""
     include: Chosen = None
-    """The tools to use; None for all."""
+    """Tools to use; None for all."""
     exclude: Chosen = None
-    """The tools of these to leave out."""
+    """Tools to leave out of these."""
     needs_approval: Literal["annotated"] | bool | Callable[[types.Tool], Approval] = "annotated"
-    """Calls that need approval: of tools that the server declares destructive, of all or of none; a function decides
-    for each tool."""
+    """Tools whose calls need approval: those that the server declares destructive ("annotated"), all or none, or as a
+    function decides for each tool."""
     scopes: Iterable[str] = frozenset()
-    """Scopes that a caller needs for any of its tools."""
+    """Scopes that a caller needs for all of its tools."""
     sequential: Chosen = ()
-    """The tools whose calls run without other calls of an execution."""
+    """Tools whose calls run while no other calls of the execution run."""
     rate_limit: RateLimit | None = None
     """Rate limit of each tool."""
     meta: Callable[[ExecutionContext], Mapping[str, Any]] | None = field(default=None, repr=False)
-    """Returns the `_meta` to send with a call, such as the user for whom a program runs."""
+    """Function that returns the `_meta` to send with a call, such as the user for whom the program runs."""
     required: bool = False
-    """True if a Corral must not open without it."""
+    """True if opening the Corral must fail without this server."""
     connect_timeout_seconds: float = 30.0
     timeout_seconds: float = 30.0
     max_message_bytes: int = 10_000_000
-    """Maximum size of one message of the server, which is one result or one page of its tools."""
+    """Maximum size of one message of the server, such as one result or one page of its list of tools."""
     validate_output: OutputValidation | bool = "warn"
-    """Treatment of results that do not match the server's own output schemas."""
+    """Treatment of results that do not match the server's output schemas."""
 
     def __post_init__(self) -> None:
         if self.namespace is None:
@@ -561,7 +562,7 @@ class McpServer(ToolSource):
     @override
     @asynccontextmanager
     async def open(self, offer: Offer) -> AsyncGenerator[None]:
-        """As `ToolSource.open`.
+        """Connects; see `ToolSource.open`.
 
         Raises:
             StartFailed: the server is `required` and not available.
@@ -653,7 +654,7 @@ class McpServer(ToolSource):
         return self.needs_approval
 
     def _without_secrets(self, text: str) -> str:
-        """Removes credentials from a text of the server or of a library."""
+        """Removes credentials from a text that comes from the server or a library."""
         for secret in self._secrets():
             text = text.replace(secret, "…")
         return text
@@ -677,7 +678,7 @@ class McpServer(ToolSource):
 
 
 def _has(chosen: Chosen, tool: types.Tool, *, without: bool = False) -> bool:
-    """True if a tool is among the chosen ones; `without` is the result for None."""
+    """True if `chosen` includes a tool; `without` is the result for None."""
     if chosen is None:
         return without
     return chosen(tool) if callable(chosen) else tool.name in chosen

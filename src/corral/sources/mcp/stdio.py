@@ -1,6 +1,6 @@
 """MCP servers as child processes, over their standard input and output.
 
-Replaces the transport of the mcp package, which buffers lines of any length and lets the server write to our terminal.
+Replaces mcp's own transport, which buffers lines of any length and lets the server write to our terminal.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _POLL_SECONDS = 0.01
 _LINES_PER_SECOND = 20
 _HEAD_BYTES = 10_000
 _TAIL_BYTES = 300
-"""Bytes kept of an overlong line: for the log, and to find the request that it answers."""
+"""Bytes that are kept of an overlong line, to log it and to find the request that it answers."""
 
 _INVALID = "its answer is not valid, or too deeply nested; it begins with"
 _UNKNOWN_BYTES = 100_000
-"""While a list is read, a longer line counts as a page of it, unless its id is that of another answer."""
+"""Minimum length of an overlong line that counts as a page while a list is read, unless its id is another answer's."""
 
 _VERSION = r'"jsonrpc"\s*:\s*"2\.0"'
 _ID = r'"id"\s*:\s*(0|[1-9]\d{0,17}|"[\w.:/ +-]{1,100}")'
@@ -44,7 +44,7 @@ _OUTCOME = r'"(?:result|error)"\s*:'
 _ID_FIRST = re.compile(rf"\s*\{{\s*(?:{_VERSION}\s*,\s*)?{_ID}\s*,\s*(?:{_VERSION}\s*,\s*)?{_OUTCOME}".encode())
 _ID_LAST = re.compile(rf",\s*{_ID}\s*(?:,\s*{_VERSION}\s*)?\}}\s*\Z".encode())
 _OUTCOME_FIRST = re.compile(rf"\s*\{{\s*(?:{_VERSION}\s*,\s*)?{_OUTCOME}".encode())
-"""Match the members of an answer, in the orders in which servers write them. Other `"id"`s may be data."""
+"""Members of an answer, in the orders in which servers write them. Other `"id"`s can be data."""
 
 
 @asynccontextmanager
@@ -100,7 +100,7 @@ async def stdio(
                         log(logging.WARNING, f"not a message: {_excerpt(line)}")
             with anyio.move_on_after(_GRACE_SECONDS):
                 await _wait(process)
-                _signal_group(process, signal.SIGKILL)  # at once: later, the number may be another group's
+                _signal_group(process, signal.SIGKILL)  # at once, because the number may later be another group's
                 cleared = True
                 await no_more_words.wait()
             if not leaving:
@@ -146,7 +146,7 @@ async def stdio(
 
 async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str | Path | None) -> Process:
     try:
-        with anyio.CancelScope(shield=True):  # a process that was started must be returned, to be stopped
+        with anyio.CancelScope(shield=True):  # a started process must be returned, so that it can be stopped
             return await anyio.open_process(list(command), env=env, cwd=cwd, start_new_session=True)
     except FileNotFoundError as error:
         program, has_more, _ = command[0].partition(" ")
@@ -158,11 +158,11 @@ async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str | Path
 
 
 async def _lines(stream: AsyncIterable[bytes], max_bytes: int) -> AsyncGenerator[tuple[bytes, bool]]:
-    """Yields lines without their ends, and True if they are complete: of an overlong line only its head and tail."""
+    """Yields lines without their ends, and True if complete. Of an overlong line, yields only its head and tail."""
     line, whole = bytearray(), True
     async for chunk in stream:
         for number, piece in enumerate(chunk.split(b"\n")):
-            if number:  # a line ends before it
+            if number:  # the part before it is complete lines
                 yield bytes(line), whole
                 line, whole = bytearray(), True
             line += piece
@@ -196,7 +196,7 @@ def _answered_request(line: bytes) -> RequestId | None:
 
 
 def _is_page(line: bytes, page: RequestId) -> bool:
-    """True if a line answers the request for a page, or is overlong and its id is unknown."""
+    """True if a line answers the request for a page, or is overlong and has no known id."""
     answered = _answered_request(line)
     return len(line) > _UNKNOWN_BYTES if answered is None else str(answered) == str(page)
 
@@ -209,7 +209,7 @@ def _excerpt(line: bytes) -> str:
 
 
 async def _stop(process: Process) -> None:
-    """Ends a process and its children, except those that have left its group."""
+    """Ends a process and its children, except children that have left its process group."""
     assert process.stdin is not None
     with suppress(OSError, anyio.BrokenResourceError):
         await process.stdin.aclose()
@@ -225,7 +225,7 @@ async def _stop(process: Process) -> None:
 
 
 async def _wait(process: Process) -> None:
-    """Waits for the process only; `process.wait()` would also wait for those that have inherited its pipes."""
+    """Waits for the process only. `process.wait()` would also wait for processes that have inherited its pipes."""
     while process.returncode is None:
         await anyio.sleep(_POLL_SECONDS)
 

@@ -1,4 +1,5 @@
-"""Converts the tools of an MCP server. Their descriptions and schemas are untrusted: bounded, and used if possible."""
+"""Converts the tools of an MCP server. Their descriptions and schemas are untrusted: limited in size, and used if
+possible."""
 
 from __future__ import annotations
 
@@ -26,15 +27,16 @@ _MAX_NAME_CHARACTERS = 128
 _MAX_DESCRIPTION_CHARACTERS = 4_000
 _MAX_SCHEMA_BYTES = 100_000
 _MAX_ALL_SCHEMAS_BYTES = 2_000_000
-"""Maximum for one server. Making validators of 1,900,000 bytes of plain schemas took 0.5 s."""
+"""Maximum bytes of schemas per server. Making validators for 1,900,000 bytes of plain schemas took 0.5 s."""
 
 CallTool: TypeAlias = Callable[[str, Any, ExecutionContext], Awaitable[object]]
-"""Returns the result as `as_sent` does."""
+"""Function that calls a tool, and returns the result as `as_sent` does."""
 Log: TypeAlias = Callable[[int, str], None]
 
 
 async def listed_tools(client: Client, log: Log) -> list[types.Tool]:
-    """Lists all tools of a server, page by page, at most 1,000; omits those that need tasks if the server has none.
+    """Lists a server's tools, page by page, at most 1,000. Omits tools that need tasks if the server does not support
+    tasks.
 
     Raises:
         MCPError: the server does not list them.
@@ -66,7 +68,7 @@ def _has_tasks(server: types.ServerCapabilities) -> bool:
 
 
 def distinct_tools(listed: Iterable[types.Tool], log: Log, *, has_more: bool = False) -> list[types.Tool]:
-    """Returns the first tool of each name, at most 1,000; logs omitted tools."""
+    """Returns the first tool of each name, at most 1,000. Logs omitted tools."""
     tools: dict[str, types.Tool] = {}
     for tool in listed:
         if tools.setdefault(tool.name, tool) is not tool:
@@ -84,7 +86,7 @@ def made(
     settings: Callable[[types.Tool], ToolSettings],
     log: Log,
 ) -> Sequence[Tool]:
-    """Makes tools that call `call`. Omits those with unusable names; loosens unusable schemas."""
+    """Makes tools that call `call`. Omits tools with unusable names, and loosens unusable schemas."""
     tools: list[Tool] = []
     left, without = _MAX_ALL_SCHEMAS_BYTES, 0
     for each in listed:

@@ -16,7 +16,7 @@ from corral.types import JsonSchema
 
 _MAX_ERROR_CHARACTERS = 2_000
 _WRAPPER = "result"
-"""Servers wrap results other than objects under this name, and declare that in the output schema."""
+"""Member in which servers wrap results that are not objects. They declare that in the output schema."""
 _ENVELOPE = frozenset({"_meta", "content", "isError", "resultType", "structuredContent"})
 _BLOCKS = frozenset({"text", "image", "audio", "resource", "resource_link"})
 
@@ -50,7 +50,7 @@ def failure(result: object, owner: str, without_secrets: Callable[[str], str] = 
 
 
 def oddity(result: object) -> str | None:
-    """Returns the first violation of MCP in a result, as far as it is read."""
+    """Returns the first violation of MCP in those parts of a result that are read."""
     content: object = cast("dict[str, object]", result).get("content") if isinstance(result, dict) else None
     if not isinstance(content, list):
         return "no list of content"
@@ -62,7 +62,7 @@ def oddity(result: object) -> str | None:
 
 
 class Unwrapping:
-    """Unwraps the results of one tool; `schema` is that of the value, or None if the server declares none.
+    """Unwraps the results of one tool. `schema` describes the value; None if the server declares none.
 
     Results are read as leniently as possible: content that violates MCP is still data.
     """
@@ -75,7 +75,7 @@ class Unwrapping:
         self.schema = _inner(output_schema) if output_schema is not None and self._wraps else output_schema
 
     def __call__(self, result: object) -> object:
-        """Returns the value; with a schema, the part that it describes, if that exists.
+        """Returns the value: with a schema, the part of the result that it describes, if there is one.
 
         Raises:
             ToolError: the server reports that the call failed.
@@ -115,7 +115,7 @@ def _text(block: object) -> str | None:
 
 
 def _unstructured(members: dict[str, Any]) -> object:
-    """Returns the text; or else all content without nulls; without content, all other members."""
+    """Returns the text; failing that, all content without nulls; failing that, all other members."""
     blocks = _blocks(members)
     if not blocks:
         return {name: value for name, value in members.items() if name not in _ENVELOPE} or None
@@ -136,7 +136,7 @@ def _without_nulls(block: object) -> object:
 
 
 def _wraps(schema: JsonSchema) -> bool:
-    """True for a schema of an object with only a required "result", without references to the whole."""
+    """True for the schema of an object with only a required "result", and without references to the whole schema."""
     properties = schema.get("properties")
     return (
         schema.get("type") == "object"

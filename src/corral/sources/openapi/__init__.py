@@ -5,7 +5,7 @@ from __future__ import annotations
 from corral.errors import requires_extra
 
 with requires_extra("corral.sources.openapi", "openapi"):
-    # first, because corral.egress would name another extra
+    # first, because corral.egress would name the wrong extra
     import httpx  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from corral.sources.openapi.source import OpenApi

@@ -1,4 +1,4 @@
-"""Request bodies: the schema for programs, and the encoding."""
+"""Request bodies: their schema for programs, and their encoding."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _FILE: dict[str, Any] = {
         },
     ]
 }
-"""A file in a form: its content, or its content with its name."""
+"""Schema of a file in a form: its content, or an object with its content and name."""
 
 _ABOUT = frozenset({"deprecated", "description"})
 
 Form: TypeAlias = list[tuple[str, tuple[str | None, bytes, str]]]
-"""Parts of a multipart body: name, and file name, content and media type."""
+"""Parts of a multipart body: name, and tuple of file name, content and media type."""
 
 
 class Content(NamedTuple):
-    """Body to send: bytes of a media type, or parts, whose boundary is chosen when they are written."""
+    """Body to send: bytes of a media type, or parts, whose boundary is chosen when they are encoded."""
 
     media: str
     data: bytes
@@ -55,7 +55,7 @@ class Content(NamedTuple):
 
 
 def kind_of(media: str) -> Kind:
-    """Returns how bodies of a media type are read and written. Wildcards count as JSON."""
+    """Returns the kind of body for a media type, which decides how it is read and written. Wildcards count as JSON."""
     essence = media.partition(";")[0].strip().lower()
     if essence in ("application/json", "*/*", "application/*") or essence.endswith(("+json", "/json")):
         return "json"
@@ -73,9 +73,9 @@ class Body:
     required: bool
     schema: SchemaUse
     styles: Mapping[str, Style] = field(default_factory=dict[str, Style])
-    """Styles of a form's fields, where the document declares them."""
+    """Styles of a form's fields, if the document declares them."""
     media_of: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Media types of a multipart body's parts, where the document declares them."""
+    """Media types of a multipart body's parts, if the document declares them."""
 
     def write(self, value: Any) -> Content:
         """Raises Unwritable."""
@@ -163,7 +163,7 @@ def read_body(operation: DocumentNode, schemas: Schemas) -> Body | None:
 
 
 def _with_files(use: SchemaUse, declared: DocumentNode | None, schemas: Schemas) -> SchemaUse:
-    """Returns the schema of a multipart body, with its binary fields as files. A reference to one is replaced."""
+    """Returns the schema of a multipart body with its binary fields as files. Resolves references to such fields."""
     part = declared.resolved() if declared else None
     if part is None or not isinstance(part.value, dict) or part.own("properties") is None:
         return use
@@ -185,7 +185,7 @@ def _as_file(schema: Any) -> Any:
 
 
 def _file(value: object) -> dict[str, Any] | None:
-    """Converts a file in either form of `_FILE` to the second form."""
+    """Converts a file in either form of `_FILE` to the form with a name."""
     if isinstance(value, bytes):
         return {"data": value}
     if not isinstance(value, dict):
@@ -233,7 +233,7 @@ def _is_nested(value: object) -> bool:
 
 
 def _with_field(name: str, write: Callable[[], T]) -> T:
-    """Returns the result of `write`; adds the field to its Unwritable."""
+    """Returns the result of `write`. Adds the field's name to an Unwritable."""
     try:
         return write()
     except Unwritable as problem:

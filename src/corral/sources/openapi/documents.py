@@ -1,4 +1,4 @@
-"""An OpenAPI document as plain data of bounded size, whose nodes know their JSON pointers; Swagger 2.0 is converted."""
+"""OpenAPI document as plain data of limited size, whose nodes know their JSON pointers. Swagger 2.0 is converted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corral.errors import ConfigError
 from corral.tools.json_schema.keywords import pointer_tokens, value_at
 
 _MAX_EVENTS = 500_000
-"""Maximum number of YAML events. Reading them takes three seconds; Airflow's document (460 kB) has 42,000."""
+"""Maximum number of YAML events, which take three seconds to read. Airflow's document (460 kB) has 42,000."""
 _MAX_MERGED = 100_000
 
 
@@ -36,7 +36,7 @@ _SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def _require_flat(text: str) -> None:
-    """Raises ValueError for deep nesting: LibYAML's loader recurses in C without a limit; its parser does not."""
+    """Raises ValueError if nesting is deep: LibYAML's loader recurses in C without a limit, but its parser does not."""
     level = 0
     for number, event in enumerate(cast("Iterable[object]", parse(text, _SafeLoader))):
         if number >= _MAX_EVENTS:
@@ -55,7 +55,7 @@ class _Loader(_SafeLoader):
     _merged = 0
 
     def flatten_mapping(self, node: MappingNode) -> None:
-        """Counts the members of merges before they are copied: they can multiply."""
+        """Counts the members of merge keys before they are copied, because they can multiply."""
         for key, value in cast("list[tuple[Any, Any]]", node.value):
             if key.tag != "tag:yaml.org,2002:merge":
                 continue
@@ -83,21 +83,21 @@ _MAX_JSON_BYTES = 64_000_000
 _MAX_YAML_BYTES = 8_000_000
 """Maximum size of YAML: parsing a megabyte takes a second."""
 _MAX_NODES = 5_000_000
-"""Maximum number of parts, counting repetitions by YAML's aliases. GitHub's document has half a million."""
+"""Maximum number of parts, counting every repetition by a YAML alias. GitHub's document has half a million."""
 _MAX_LEVELS = 200
 _MAX_HOPS = 32
-"""Maximum number of references from one to the next."""
+"""Maximum length of a chain of references."""
 _SLASH = re.compile("%2F", re.IGNORECASE)
-"""Documents use it for a slash within a name, where RFC 6901 requires `~1`."""
+"""Escape that documents use for a slash within a name, where RFC 6901 requires `~1`."""
 
 
 class Unusable(Exception):
-    """A part of a document cannot be used; the text has its pointer and the reason."""
+    """A part of a document cannot be used. The text has its pointer and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentNode:
-    """A value in a document, and its JSON pointer."""
+    """Value in a document, and its JSON pointer."""
 
     root: dict[str, Any]
     value: Any
@@ -107,17 +107,17 @@ class DocumentNode:
         return Unusable(f"{self.pointer[:300]}: {why}")
 
     def member(self, name: str) -> DocumentNode | None:
-        """Returns the member, with references resolved; None if it is null or missing."""
+        """Returns a member with references resolved; None if it is null or missing."""
         node = self.own(name)
         return node and node.resolved()
 
     def own(self, name: str) -> DocumentNode | None:
-        """Returns the member as `member` does, but does not resolve a reference: schemas resolve their own."""
+        """Returns a member like `member`, but does not resolve a reference, because schemas resolve their own."""
         value = self.object().get(name)
         return None if value is None else self._below(name, value)
 
     def members(self) -> Iterator[tuple[str, DocumentNode]]:
-        """Yields all members, with references not resolved."""
+        """Yields all members, without resolving references."""
         return ((name, self._below(name, value)) for name, value in self.object().items())
 
     def items(self) -> list[DocumentNode]:
@@ -145,7 +145,7 @@ class DocumentNode:
         return value
 
     def resolved(self) -> DocumentNode:
-        """Returns the part at the end of a chain of references; itself if it is not a reference."""
+        """Follows a chain of references to its end; returns itself if it is not a reference."""
         part = self
         for _ in range(_MAX_HOPS):
             if not isinstance(part.value, dict):
@@ -157,7 +157,7 @@ class DocumentNode:
         raise self.refused("its references are circular, or too many")
 
     def target(self, reference: object) -> DocumentNode:
-        """Returns the target of a reference, one step."""
+        """Follows one reference."""
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             shown = json.dumps(reference, default=str)[:100]
             raise self.refused(f"refers to {shown}, which is not in this document; bundle it into one document")
@@ -204,7 +204,7 @@ def read_document(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
 
 
 def is_swagger(root: Mapping[str, Any]) -> bool:
-    """True if a document declares itself as Swagger 2.0."""
+    """True if a document declares that it is Swagger 2.0."""
     return str(root.get("swagger")) == "2.0"
 
 
@@ -240,12 +240,12 @@ def _parse(text: str) -> object:
 
 
 class _Copy:
-    """Copies plain data; repeated values, as by YAML's aliases, are copied once but counted each time."""
+    """Copies plain data. Values repeated by YAML's aliases are copied once, but counted each time."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Any, int]] = {}
         self._kept: list[object] = []
-        """Keeps the originals alive, so that no other object gets the identity of one."""
+        """Originals, kept alive so that no other object gets the identity of one."""
         self._path: list[str] = []
         self._open: set[int] = set()
 
@@ -310,7 +310,7 @@ _FORM = "application/x-www-form-urlencoded"
 _MULTIPART = "multipart/form-data"
 _FILE = {"type": "string", "format": "binary"}
 _OF_A_PARAMETER = frozenset({"allowEmptyValue", "collectionFormat", "description", "in", "name", "required"})
-"""Members of a parameter that are not part of its schema, unlike all others."""
+"""Members of a parameter that are not part of its schema; all others are."""
 _STYLES: Mapping[object, Mapping[str, object]] = {
     "csv": {"explode": False},
     "multi": {"explode": True},
@@ -319,7 +319,7 @@ _STYLES: Mapping[object, Mapping[str, object]] = {
 }
 
 Parameters = dict[tuple[str, str], dict[str, Any]]
-"""Parameters by place and name."""
+"""Parameters by their location and name."""
 
 
 def converted(root: dict[str, Any]) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def converted(root: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Conversion:
-    """Converts each part of a document once, however often it is referred to."""
+    """Converts each part of a document once, however often it is referenced."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
@@ -352,7 +352,7 @@ class _Conversion:
         }
 
     def _usable(self, value: Any, convert: Callable[[DocumentNode], Any], *kind: str) -> Any:
-        """Converts a part of a kind, or the target of its reference; leaves unusable parts unchanged."""
+        """Converts a part of some kind, or the target of its reference. Leaves unusable parts unchanged."""
         try:
             node = DocumentNode(self._root, value).resolved()
             if (kind, id(node.value)) not in self._known:
@@ -399,7 +399,7 @@ class _Conversion:
         return {(str(each.get("in")), str(each.get("name"))): each for each in parts}
 
     def _media(self, operation: DocumentNode, name: str) -> list[str]:
-        """Returns the media types of an operation, or else of the document."""
+        """Returns the media types of an operation or, if it has none, of the document."""
         media = operation.object().get(name, self._root.get(name))
         listed = cast("list[object]", media) if isinstance(media, list) else []
         return [each for each in listed[:_MAX_MEDIA_TYPES] if isinstance(each, str)]
@@ -429,7 +429,7 @@ def _schema(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _style(part: dict[str, Any]) -> Mapping[str, object]:
-    """Returns the style; keeps an unknown one, which is refused later."""
+    """Returns the style. Keeps an unknown style, which is refused later."""
     if part.get("type") != "array":
         return {}
     named = part.get("collectionFormat", "csv")

@@ -1,4 +1,4 @@
-"""The operations of a document: their list, their names as tools, and their selection."""
+"""Operations of a document: their list, their names as tools, and their selection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_DESCRIPTION = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One operation, as listed in a document."""
+    """One operation of a document."""
 
     method: str
     """HTTP method, in upper case."""
@@ -47,10 +47,10 @@ class Operation:
 
 
 class Skipped(NamedTuple):
-    """An operation that is not offered as a tool."""
+    """Operation that is not offered as a tool."""
 
     operation: str
-    """Its method and path."""
+    """Method and path of the operation."""
     reason: str
 
 
@@ -67,12 +67,12 @@ class Listed(NamedTuple):
     name: str
     """Name of its tool."""
     item: DocumentNode
-    """The path item."""
+    """Path item that contains the operation."""
     part: DocumentNode
 
 
 def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[Listed]:
-    """Lists all readable operations; the others are added to `skipped`.
+    """Lists all readable operations, and adds the others to `skipped`.
 
     Raises:
         ConfigError: there are too many, or `paths` is not an object.
@@ -124,10 +124,10 @@ def _operation(method: str, path: str, part: DocumentNode) -> Operation:
 
 
 def _names(operations: list[Operation]) -> list[str]:
-    """Returns a name for each operation that does not depend on the order in the document.
+    """Returns a name for each operation. It does not depend on their order in the document.
 
-    It is the operationId; without one, the method and path. If several are equal, their methods and paths are added,
-    and if that is not enough, or too long, the start of a digest.
+    The name is the operationId or, without one, the method and path. Equal names get their method and path appended
+    and, if they are still equal or too long, the start of a digest.
     """
     first = [_usable(each.operation_id or "") or _by_path(each) for each in operations]
     shared = {name for name, times in Counter(first).items() if times > 1}
@@ -143,12 +143,12 @@ def _names(operations: list[Operation]) -> list[str]:
 
 
 def _usable(name: str) -> str:
-    """Returns the name, if an identifier can be made of it; else ""."""
+    """Converts a text to an identifier; returns "" if that is impossible."""
     return name if any(character.isalnum() for character in name) else ""
 
 
 def _by_path(operation: Operation) -> str:
-    """`GET /users/{id}.json` → `get_users_id_json`."""
+    """Names an operation: `GET /users/{id}.json` becomes `get_users_id_json`."""
     words = [word for word in re.split(r"[\W_]+", operation.path) if word]
     return "_".join([operation.method.lower(), *words])
 
@@ -161,7 +161,7 @@ def _digest(operation: Operation) -> str:
 
 
 def selected(operations: Iterable[Operation], select: Select, option: str) -> set[Operation]:
-    """Returns the chosen operations. Raises ConfigError if a pattern matches no operation."""
+    """Returns the selected operations. Raises ConfigError if a pattern matches no operation."""
     known = list(operations)
     if callable(select):
         return {each for each in known if select(each)}

@@ -1,4 +1,4 @@
-"""The parameters of an operation: their list, their names for programs, and their styles, after RFC 6570."""
+"""Parameters of an operation: their list, their names for programs, and their styles according to RFC 6570."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Encode: TypeAlias = Callable[[str], str]
 
 _DELIMITERS = {"form": ",", "simple": ",", "spaceDelimited": "%20", "pipeDelimited": "%7C", "deepObject": ","}
 _MAX_LEVELS = 10
-"""Maximum depth of `deepObject`; beyond one level, servers differ: most of them read `a[b][c]` and `a[0]`."""
+"""Maximum depth of `deepObject`. Beyond one level, servers differ; most read `a[b][c]` and `a[0]`."""
 
 
 class Unwritable(Exception):
-    """A value cannot be written at this place of a request; the text has the reason."""
+    """A value cannot be written at this location of a request. The text has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Style:
     name: str
     explode: bool
     reserved: bool = False
-    """True if RFC 3986's reserved characters are not encoded, unless they would end the value."""
+    """True if RFC 3986's reserved characters stay unencoded, unless they would end the value."""
 
     @property
     def encode(self) -> Encode:
@@ -46,7 +46,7 @@ in_cookie = cast("Encode", partial(quote, safe="!#$&'()*+-./:<=>?@[]^_`{|}~"))
 
 
 def plain_text(value: object) -> str:
-    """Writes a scalar. Raises Unwritable for lists, objects and bytes, and for NaN and infinities."""
+    """Writes a scalar. Raises Unwritable for lists, objects, bytes, NaN and infinities."""
     match value:
         case None:
             return ""
@@ -67,7 +67,7 @@ def plain_text(value: object) -> str:
 
 
 def pairs(name: str, value: Any, style: Style, encode: Encode) -> list[tuple[str, str]]:
-    """Returns encoded names and values of one parameter in a query, a form or a cookie; empty for an empty list."""
+    """Returns encoded names and values of one parameter in a query, form or cookie; empty for an empty list."""
     key = quoted_all(name)
     if style.name == "deepObject" and isinstance(value, dict | list):
         return [(key + suffix, text) for suffix, text in _deep(cast("object", value), encode, 0)]
@@ -88,7 +88,7 @@ def pairs(name: str, value: Any, style: Style, encode: Encode) -> list[tuple[str
 
 
 def in_path(name: str, value: Any, style: Style, encode: Encode) -> str:
-    """Writes a parameter in a path or a header: simple, label or matrix."""
+    """Writes a parameter in a path or a header, in the style simple, label or matrix."""
     prefix, named = {"label": ".", "matrix": ";"}.get(style.name, ""), style.name == "matrix"
     between = (prefix or ",") if style.explode else ","
     match value:
@@ -113,7 +113,7 @@ def _members(value: Any) -> Iterator[tuple[str, object]]:
 
 
 def _deep(value: Any, encode: Encode, level: int) -> Iterator[tuple[str, str]]:
-    """Yields the keys in brackets, such as `[a][0]`, and the text of each scalar in the value."""
+    """Yields each scalar in the value as text, with its keys in brackets, such as `[a][0]`."""
     if level > _MAX_LEVELS:
         raise Unwritable("it is nested too deeply")
     members: Iterator[tuple[str, object]]
@@ -133,7 +133,7 @@ def _deep(value: Any, encode: Encode, level: int) -> Iterator[tuple[str, str]]:
 # --- parameters ---------------------------------------------------------------------------------------------
 
 BODY = "body"
-"""The name of a request's body among the parameters."""
+"""Name of a request's body among the parameters."""
 
 NotOurs: TypeAlias = Callable[[Place, str], bool]
 """True if a parameter is for credentials, which the host sets."""
@@ -145,12 +145,12 @@ _STYLES: dict[Place, tuple[str, ...]] = {
     "header": ("simple",),
     "cookie": ("form",),
 }
-"""Styles by place; the first one is the default."""
+"""Styles by location; the first one is the default."""
 _OWN_HEADERS = frozenset(
     """accept accept-encoding authorization connection content-encoding content-length content-type cookie expect
     forwarded host keep-alive proxy-authorization proxy-connection te trailer transfer-encoding upgrade via""".split()
 )
-"""Headers for which OpenAPI allows no parameters, and those that frame a request or name its sender."""
+"""Headers that cannot be parameters: OpenAPI excludes them, or they frame a request or name its sender."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 _MAX_DESCRIPTION = 1_000
@@ -158,7 +158,7 @@ _MAX_DESCRIPTION = 1_000
 
 @dataclass(slots=True)
 class Line:
-    """A request made of parameters, before its body."""
+    """Request as built from parameters, before its body."""
 
     path: str = ""
     query: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
@@ -169,13 +169,13 @@ class Line:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     key: str
-    """Its name in a tool's input."""
+    """Name of the parameter in a tool's input."""
     name: str
     place: Place
     required: bool
     schema: SchemaUse
     style: Style | None
-    """None if it is sent as `media`."""
+    """Style of the parameter; None if it is encoded as `media`."""
     media: str = ""
 
     def path_text(self, value: object) -> str:
@@ -187,7 +187,7 @@ class Parameter:
         )
 
     def write(self, value: object, line: Line) -> None:
-        """Adds it to the query, the headers or the cookies. Raises Unwritable."""
+        """Adds the value to the query, the headers or the cookies. Raises Unwritable."""
         style = self.style or Style("form", explode=False)
         value = self._content(value) if self.style is None else value
         match self.place:
@@ -208,14 +208,14 @@ class Parameter:
 
 
 def header_value(text: str) -> str:
-    """Returns the text unchanged. Raises Unwritable if it is not allowed in a header."""
+    """Returns the text unchanged. Raises Unwritable if a header cannot contain it."""
     if not _VALUE.fullmatch(text):
         raise Unwritable("a header must be printable ASCII, without line breaks or surrounding spaces")
     return text
 
 
 class PathTemplate:
-    """A path such as `/users/{id}`, whose parameters stay within their segments. Raises Unusable."""
+    """Path such as `/users/{id}`, whose parameters stay within their segments. Raises Unusable."""
 
     def __init__(self, template: DocumentNode, text: str, parameters: Iterable[Parameter]) -> None:
         known = {each.name: each for each in parameters if each.place == "path"}
@@ -262,10 +262,11 @@ class PathTemplate:
 def read_parameters(
     item: DocumentNode, operation: DocumentNode, schemas: Schemas, not_ours: NotOurs
 ) -> list[Parameter]:
-    """Reads parameters of the path, and of the operation, which override them; omits those that the host sets.
+    """Reads the parameters of the path, and of the operation, which override them. Omits those that the host sets.
 
-    A parameter has its own name in a tool's input. If several have the same name, or it is `body`, the first of path,
-    query, header, cookie keeps it, and others are called `query_id`, `header_id`, `cookie_id`. Raises Unusable.
+    In a tool's input, parameters keep their names. If several share a name, the first in the order path, query, header,
+    cookie keeps it; the others get a prefix, as in `query_id`, `header_id`, `cookie_id`. The name `body` always gets
+    one. Raises Unusable.
     """
     nodes: dict[tuple[str, str], DocumentNode] = {}
     for owner in (item, operation):

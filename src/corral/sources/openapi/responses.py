@@ -1,4 +1,4 @@
-"""Responses of an operation: the schema of a tool's result, and the conversion to it."""
+"""Responses of an operation: the schema of a tool's result, and the conversion of responses to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NOISE = re.compile(
     r"|transfer-encoding|vary|via|x-(content-type|frame|powered|xss|runtime|served|cache|timer).*",
     re.IGNORECASE,
 )
-"""Headers that are not reason enough for a result with headers: of the connection, the rate and the server."""
+"""Headers that do not by themselves justify a result with headers: about the connection, rates or the server."""
 _CHARSETS = re.compile(r"iso-8859-([1-9]|1[013-6])|windows-125[0-8]|us-ascii|utf-16(le|be)?", re.IGNORECASE)
 _KINDS: tuple[Kind, ...] = ("json", "text", "binary", "form", "multipart")
 
@@ -38,7 +38,7 @@ _KINDS: tuple[Kind, ...] = ("json", "text", "binary", "form", "multipart")
 class _Outcome:
     status: str
     media: str
-    """"" if it has no content."""
+    """Media type; "" if there is no content."""
     kind: Kind | None
     schema: SchemaUse
 
@@ -49,17 +49,17 @@ class Responses:
 
     outcomes: tuple[_Outcome, ...]
     headers: dict[str, Any] | None
-    """Schemas of the headers to include, by name in lower case; None: the result is the data alone."""
+    """Schemas of the headers to include, by name in lower case. None means that the result is the data alone."""
     all_headers: bool
 
     @property
     def accept(self) -> str:
-        """The media types to request."""
+        """Accept header: the media types to request."""
         return ", ".join(dict.fromkeys(each.media for each in self.outcomes if each.media)) or "*/*"
 
     @property
     def redirects(self) -> bool:
-        """True if a redirect is the operation's own result, which must not be followed."""
+        """True if a redirect is the operation's result, and so must not be followed."""
         return all(each.status.startswith("3") for each in self.outcomes) and bool(self.outcomes)
 
     @property
@@ -78,7 +78,7 @@ class Responses:
         """Converts a response to a value for a program.
 
         Raises:
-            ToolError: it is not a success, or it is a page where JSON is declared.
+            ToolError: the response is not a success, or is an HTML page although JSON is declared.
         """
         status = response.status_code
         outcome = self._outcome(status)
@@ -90,7 +90,7 @@ class Responses:
         return {"data": data, "headers": self._headers(response.headers)}
 
     def _outcome(self, status: int) -> _Outcome | None:
-        """Returns the declared content for a status, or the first declared content for an undeclared one."""
+        """Returns the content declared for a status; for an undeclared one, the first declared content."""
         by_status = {each.status: each for each in self.outcomes}
         for name in (str(status), f"{status // 100}XX", "default"):
             if name in by_status:
@@ -104,7 +104,7 @@ class Responses:
 
 
 def read_responses(operation: DocumentNode, schemas: Schemas, headers: Headers, *, is_head: bool) -> Responses:
-    """Raises Unusable."""
+    """Reads the responses of an operation. Raises Unusable."""
     declared = operation.member("responses")
     parts: dict[str, DocumentNode] = {}
     for status, each in declared.members() if declared else ():
@@ -136,7 +136,7 @@ def read_responses(operation: DocumentNode, schemas: Schemas, headers: Headers, 
 
 
 def _successes(parts: dict[str, DocumentNode]) -> dict[str, DocumentNode]:
-    """Returns the 2xx responses; or else `default`, which otherwise describes errors; or else the 3xx ones."""
+    """Returns the 2xx responses; failing that, `default`, which otherwise describes errors; else the 3xx ones."""
     for first in ("2", "d", "3"):
         if matching := {status: part for status, part in sorted(parts.items()) if status.startswith(first)}:
             return {status: part for status, part in matching.items() if status != "304"} or matching
@@ -167,15 +167,15 @@ def _outcome(
 
 
 def _or_failure(success: DocumentNode, failures: Iterable[DocumentNode]) -> DocumentNode:
-    """Adds the members of a failure to the schema of a success, as optional ones, where an API sends both with 2xx.
+    """Adds the members of a failure, as optional ones, to the schema of a success, for APIs that send both with 2xx.
 
-    That is so if both have a member that tells them apart, such as `ok`: a boolean, or one with different constants.
+    That is the case if a member, such as `ok`, tells them apart: a boolean, or one with different constants.
     """
     for failure in islice(failures, _MAX_FAILURES):
         try:
             ours, theirs = _properties(success), _properties(_json_schema(failure))
             telling = {name for name in ours.keys() & theirs.keys() if _tells(ours[name]) and _tells(theirs[name])}
-        except Unusable:  # failures are used for nothing else
+        except Unusable:  # failures have no other use
             continue
         if telling:
             known = success.resolved()
@@ -192,7 +192,7 @@ def _json_schema(response: DocumentNode) -> DocumentNode | None:
 
 
 def _properties(schema: DocumentNode | None) -> dict[str, DocumentNode]:
-    """Returns the properties of an object; empty if there are very many."""
+    """Returns the properties of an object; empty if there are too many."""
     properties = schema and schema.resolved().own("properties")
     return dict(properties.members()) if properties and len(properties.object()) <= _MAX_MEMBERS else {}
 
@@ -203,7 +203,7 @@ def _tells(member: DocumentNode) -> bool:
 
 
 def _open(member: DocumentNode) -> object:
-    """Returns a member's schema without its constants, which may be many, and differ from those of a success."""
+    """Returns a member's schema without constants: these can be many, and differ from those of a success."""
     schema: Any = member.value
     if not isinstance(schema, dict) or ("$ref" in schema and not _tells(member)):
         return cast("object", schema)
@@ -222,7 +222,7 @@ def _header(part: DocumentNode, schemas: Schemas) -> dict[str, Any]:
 
 
 def _convert_header(text: str, schema: Any) -> object:
-    """Converts a header's value to the type in its schema, if possible."""
+    """Converts a header's value to the type that its schema declares, if possible."""
     if schema and schema["type"] != "string":
         try:
             return from_json(text)
@@ -262,10 +262,10 @@ def _data(response: httpx.Response, outcome: _Outcome | None, operation: str) ->
 
 
 def _unexpected_body(response: httpx.Response, operation: str) -> object:
-    """Returns the body of a response that should be JSON, unchanged, because the request has been executed.
+    """Returns the body, unchanged, of a response that should be JSON but is not, because the request has been executed.
 
     Raises:
-        ToolError: it is a page, such as a proxy's sign-in page.
+        ToolError: the body is an HTML page, such as a proxy's sign-in page.
     """
     media = response.headers.get("content-type") or "text/plain"
     if "html" in media.lower():
@@ -298,6 +298,6 @@ def _excerpt(response: httpx.Response) -> str:
 
 
 def _text(response: httpx.Response, content: bytes) -> str:
-    """Decodes the content; the charset can also name a codec of Python that is not for text, such as `zlib`."""
+    """Decodes the content. The charset can also name a Python codec that is not for text, such as `zlib`."""
     charset = response.charset_encoding or ""
     return content.decode(charset if _CHARSETS.fullmatch(charset) else "utf-8", "replace")

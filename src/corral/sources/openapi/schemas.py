@@ -14,14 +14,14 @@ from corral.tools.json_schema.older_drafts import upgraded
 from corral.types import JsonSchema
 
 _MAX_WEIGHT = 1_000
-"""Maximum number of schemas that can apply to one value: nested alternatives multiply."""
+"""Maximum number of schemas that can apply to one value, because nested alternatives multiply."""
 _MAX_HOPS = 8
 _MAX_PARTS = 100
-"""Maximum number of a schema's parts that are searched for hidden properties."""
+"""Maximum number of parts of a schema that are searched for hidden properties."""
 _MAX_DESCRIPTION = 1_000
 
 _MAPS = frozenset(SCHEMAS_BY_NAME) - {"$defs", "definitions", "dependencies"}
-"""Definitions are included if something refers to them."""
+"""Keywords with schemas by name. Without definitions, which are only included if something refers to them."""
 _HOLDING_SCHEMAS = _MAPS.union(ONE_SCHEMA, SCHEMA_LISTS)
 _SAME_VALUE = frozenset("allOf anyOf dependentSchemas else if not oneOf then".split())
 """Keywords whose schemas describe the same value as the schema that contains them."""
@@ -31,32 +31,32 @@ _TEXTS = frozenset({"contentEncoding", "contentMediaType", "description", "forma
 _FLAGS = frozenset({"deprecated", "nullable", "uniqueItems", "writeOnly", "readOnly"})
 _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _ANNOTATIONS = frozenset({"deprecated", "description", "nullable", "readOnly", "writeOnly", "x-nullable"})
-"""Keywords that also apply next to a `$ref` in OpenAPI 3.0. The standard ignores them, but authors use them."""
+"""Keywords that also apply next to a `$ref` in OpenAPI 3.0. The standard ignores them there, but authors use them."""
 
 Schema: TypeAlias = dict[str, Any] | bool
 
 
 @dataclass(slots=True)
 class SchemaUse:
-    """A schema, and the names in `$defs` that it refers to."""
+    """Schema, and the names in `$defs` to which it refers."""
 
     schema: Schema
     names: set[str] = field(default_factory=set[str])
     same_value: Counter[str] = field(default_factory=Counter[str])
-    """Definitions that apply to the value itself, and how often."""
+    """Definitions that apply to the value itself, and how many times."""
 
 
 class Schemas:
-    """The schemas of a document for one direction: requests omit `readOnly`, responses omit `writeOnly` properties."""
+    """Schemas of a document for one direction: requests omit `readOnly` properties, responses omit `writeOnly` ones."""
 
     def __init__(self, root: dict[str, Any], *, in_requests: bool) -> None:
         self._root = DocumentNode(root, root)
         self._siblings_count = not str(root.get("openapi")).startswith("3.0")
         self._hiding = "readOnly" if in_requests else "writeOnly"
         self._names: dict[str, str] = {}
-        """By the pointer of the reference's target."""
+        """Names of definitions by the JSON pointer of their target."""
         self._pointers: dict[str, str] = {}
-        """By name."""
+        """JSON pointers of definitions by name."""
         self._namesakes: Counter[str] = Counter()
         self._definitions: dict[str, SchemaUse] = {}
         self._waiting: list[str] = []
@@ -64,13 +64,13 @@ class Schemas:
         """Reasons why definitions cannot be used."""
 
     def read(self, part: DocumentNode) -> SchemaUse:
-        """Reads the schema there. Raises Unusable."""
+        """Reads the schema at a node. Raises Unusable."""
         use = SchemaUse({})
         use.schema = upgraded(self._schema(part.value, part.pointer, use, same=True))
         return use
 
     def settle(self) -> None:
-        """Reads all targets of references, and finds those that cannot be used."""
+        """Reads all targets of references, and finds out which cannot be used."""
         while self._waiting:
             name = self._waiting.pop()
             try:
@@ -92,7 +92,7 @@ class Schemas:
                     spreading.append(name)
 
     def objection(self, use: SchemaUse) -> str | None:
-        """Returns the reason why it cannot be used; call `settle` first."""
+        """Returns the reason why a schema cannot be used. Call `settle` first."""
         for name in sorted(use.names):
             if name in self._wrong:
                 return self._wrong[name]
@@ -108,7 +108,7 @@ class Schemas:
         return {"$defs": {name: self._definitions[name].schema for name in sorted(needed)}} if needed else {}
 
     def _find_bombs(self) -> None:
-        """Finds definitions that apply to a value infinitely, or too often: validation would not end."""
+        """Finds definitions that apply to a value infinitely or too often, so that validation would not end."""
         weights: dict[str, int] = {}
         users: dict[str, list[str]] = {}
         open_: dict[str, int] = {}
@@ -135,7 +135,7 @@ class Schemas:
     def _schema(
         self, value: object, pointer: str, use: SchemaUse, *, same: bool, hidden: frozenset[str] = frozenset()
     ) -> Schema:
-        """`hidden`: properties that enclosing schemas, about the same value, have hidden."""
+        """Converts a schema. `hidden` are properties that enclosing schemas of the same value have hidden."""
         if isinstance(value, bool):
             return value
         if not isinstance(value, dict):
@@ -209,7 +209,7 @@ class Schemas:
     # --- readOnly and writeOnly
 
     def _hidden(self, schema: Mapping[str, Any], seen: set[int]) -> frozenset[str]:
-        """Returns the names of properties that this direction omits, in the schema and all of its parts."""
+        """Returns the names of properties that this direction omits, in the schema and all its parts."""
         names: set[str] = set()
         seen.add(id(schema))
         properties = schema.get("properties")
@@ -264,7 +264,7 @@ class Schemas:
                 alternative["required"] = [name]
 
     def _labels(self, mapping: dict[str, object]) -> dict[str, list[str]]:
-        """Returns labels by reference into `$defs`. A mapping leads to a reference, or to the name of a schema."""
+        """Returns labels by the reference into `$defs`. A mapping names a reference or a schema."""
         labels: dict[str, list[str]] = {}
         for label, target in mapping.items():
             if isinstance(target, str):
@@ -275,7 +275,7 @@ class Schemas:
 
 
 def _plain(key: str, value: Any, pointer: str) -> object:
-    """Returns the value of a keyword that contains no schema; None if the keyword is unknown."""
+    """Returns the value of a keyword that contains no schemas; None if the keyword is unknown."""
     if key == "type":
         kinds = [value] if isinstance(value, str) else _texts(value, pointer)
         if unknown := [kind for kind in kinds if kind not in _TYPES]:

@@ -1,4 +1,4 @@
-"""The host's credentials, in the places that a document's security schemes name."""
+"""Credentials of the host, in the locations that a document's security schemes name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from corral.types import ExecutionContext
 @checked
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """A token in the header Authorization, also for OAuth 2 and OpenID Connect."""
+    """Token for the header Authorization, also for OAuth 2 and OpenID Connect."""
 
     token: str = field(repr=False)
 
@@ -26,7 +26,7 @@ class Bearer:
 @checked
 @dataclass(frozen=True, slots=True)
 class Basic:
-    """A user name and a password in the header Authorization."""
+    """User name and password for the header Authorization."""
 
     username: str
     password: str = field(repr=False)
@@ -35,7 +35,7 @@ class Basic:
 @checked
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A key, in the place that its security scheme names; `name` and `place` are for documents without a scheme."""
+    """Key for the location that its security scheme names. Set `name` and `place` for documents without a scheme."""
 
     value: str = field(repr=False)
     name: str | None = None
@@ -44,17 +44,17 @@ class ApiKey:
 
 Given: TypeAlias = Bearer | Basic | ApiKey
 Credential: TypeAlias = Given | Callable[[ExecutionContext], Given | Awaitable[Given | None] | None]
-"""A credential, or a function that returns a caller's; without one (None), the call fails with a message."""
+"""Credential, or a function that returns a caller's credential. If it returns None, the call fails with a message."""
 
 _GIVEN = "a Bearer, Basic or ApiKey of corral.sources.openapi, or a function that returns one"
 _WHOLE = ""
-"""The name of a single credential for all operations, whatever the document says."""
+"""Name under which a single credential is stored: it is for all operations, whatever the document says."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
     kind: type[Given] | None
-    """None if no type of credential supports it."""
+    """Type of credential for the scheme; None if no type supports it."""
     title: str
     place: Place = "header"
     parameter: str = "Authorization"
@@ -62,13 +62,13 @@ class _Scheme:
 
 @dataclass(slots=True)
 class Identity:
-    """Parts of one request made of credentials. `secrets` are texts that must not appear in messages."""
+    """Parts of one request that hold credentials. `secrets` are texts that must not appear in messages."""
 
     pairs: list[tuple[Place, str, str]] = field(default_factory=list[tuple[Place, str, str]], repr=False)
     secrets: list[str] = field(default_factory=list[str], repr=False)
 
     def write(self, line: Line) -> None:
-        """Adds them, replacing values under the same names that a program may have sent."""
+        """Adds them to a request. They replace values that a program has sent under the same names."""
         for place, name, text in self.pairs:
             match place:
                 case "query":
@@ -86,7 +86,7 @@ class Identity:
 
 
 class Security:
-    """The security schemes of a document, and the host's credentials for them.
+    """Security schemes of a document, and the host's credentials for them.
 
     Raises:
         ConfigError: the document has no such scheme, or its credential has another type.
@@ -109,7 +109,7 @@ class Security:
         self._by_default = document.own("security")
 
     def is_credential(self, place: Place, name: str) -> bool:
-        """True if a parameter is the place of a credential of this document."""
+        """True if a parameter is where this document expects a credential."""
         folded = name.lower() if place == "header" else name
         return any(
             each.place == place and (each.parameter.lower() if place == "header" else each.parameter) == folded
@@ -117,7 +117,7 @@ class Security:
         )
 
     def needed(self, operation: DocumentNode) -> Sequence[str] | str:
-        """Returns the schemes whose credentials an operation needs; or a text, if credentials are missing.
+        """Returns the schemes whose credentials an operation needs or, if some are missing, a text that says so.
 
         Raises Unusable.
         """
@@ -134,7 +134,7 @@ class Security:
         return f"it needs a credential: {schemes}"
 
     async def identify(self, names: Sequence[str], context: ExecutionContext) -> Identity:
-        """Returns the credentials of a caller. Raises ToolError if the caller has no credential."""
+        """Returns a caller's credentials. Raises ToolError if the caller has none."""
         identity = Identity()
         for name in names:
             credential = self._credentials[name]

@@ -41,15 +41,15 @@ def origin_of(url: httpx.URL) -> tuple[str, str, int]:
 
 
 class Servers:
-    """The base URL of a document, and the allowed origins of its operations.
+    """Base URL of a document, and allowed origins of its operations.
 
     Raises:
-        ConfigError: there is no base URL, or one of the URLs is invalid.
+        ConfigError: there is no base URL, or a URL is invalid.
     """
 
     def __init__(self, document: DocumentNode, base_url: str | None, origins: Iterable[str]) -> None:
         self.is_given = base_url is not None
-        """True if the base URL comes from the host and not from the document."""
+        """True if the base URL comes from the host instead of the document."""
         try:
             self._stated = _first(document)
         except Unusable as problem:
@@ -66,7 +66,7 @@ class Servers:
         self.origins = {origin_of(self.base), *(origin_of(_url(each)) for each in origins)}
 
     def require_reachable(self) -> None:
-        """Raises ConfigError if the document itself names an internal address."""
+        """Raises ConfigError if the document, rather than the host, names an internal address."""
         scheme, _, port = origin_of(self.base)
         policy = EgressPolicy(schemes={scheme}, ports={port})
         objection = policy.objection(scheme, self.base.raw_host.decode("ascii"), port)
@@ -89,7 +89,7 @@ class Servers:
         return url
 
     def _here(self, server: str) -> httpx.URL | None:
-        """Returns the URL of another server, moved as the document's server was moved to the base URL."""
+        """Returns the URL of another server, relocated in the way that `base_url` relocates the document's server."""
         stated, url = httpx.URL(self._stated), httpx.URL(server)
         if not url.host or (url.host, url.port) != (stated.host, stated.port):
             return None
@@ -97,7 +97,7 @@ class Servers:
 
 
 def _first(part: DocumentNode) -> str:
-    """Returns the URL of the first server, with the defaults of its variables; "" if none. Raises Unusable."""
+    """Returns the URL of the first server, with its variables' defaults; "" without a server. Raises Unusable."""
     servers = part.member("servers")
     items = servers.items() if servers else []
     if not items:
@@ -126,7 +126,7 @@ def _url(text: str) -> httpx.URL:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Everything that a call of one operation needs."""
+    """Everything needed to call one operation."""
 
     label: str
     method: str
@@ -142,7 +142,7 @@ class Endpoint:
 
     @property
     def input(self) -> SchemaUse:
-        """The schema of a tool's input: an object of the parameters, and the body by its name."""
+        """Schema of a tool's input: an object with the parameters and the body, under their names."""
         members = {each.key: (each.schema, each.required) for each in self.parameters}
         if self.body is not None:
             members[BODY] = (self.body.schema, self.body.required)
@@ -159,8 +159,8 @@ class Endpoint:
         """Sends the request and reads the response.
 
         Raises:
-            ToolError: the request cannot be sent, was not answered, or failed.
-            EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
+            ToolError: the request could not be sent, was not answered, or failed. EgressBlocked: the response is too
+            large or too late, or redirects to a forbidden address.
         """
         values = input or {}
         line = self._line(values)
@@ -215,7 +215,7 @@ class Endpoint:
 
 
 def _without(identity: Identity, error: ToolError) -> ToolError:
-    """Returns the error without secrets: servers may echo them."""
+    """Returns the error without secrets, which servers can echo."""
     return ToolError(identity.hide(str(error)), outcome_known=error.outcome_known)
 
 
@@ -223,24 +223,24 @@ logger = get_logger("corral.sources.openapi")
 
 _REASONS = 3
 _GRACE_SECONDS = 5.0
-"""Seconds that the client has beyond the tool's timeout, so that the tool's clearer error comes first."""
+"""Seconds by which the client's timeout exceeds the tool's, so that the tool's clearer error comes first."""
 
 
 @checked
 class OpenApi(ToolSource):
-    """The operations of an OpenAPI 3.0 or 3.1, or Swagger 2.0, document as tools, whose calls are HTTP requests.
+    """Operations of an OpenAPI 3.0 or 3.1, or Swagger 2.0, document as tools. Their calls are HTTP requests.
 
     `document` is an object, a path, or a text in JSON or YAML. Creating a source reads it; no request is sent.
 
     `base_url` replaces the first of the document's servers, and can be an internal address. Operations with their own
-    server are included if it has the same origin, or one of `origins`. The source's client can reach no other
-    addresses. With `client`, that one is used under its own policy; it stays open.
+    server are included if it has the same origin, or one of `origins`. The source's client cannot reach other
+    addresses. A `client` that you pass is used under its own policy, and stays open.
 
-    `credentials` are keyed by the document's security schemes; a single one is for every operation. Operations without
-    their credentials are skipped, unless `without_credentials`.
+    `credentials` are keyed by the document's security schemes; a single credential applies to every operation.
+    Operations whose credentials are missing are skipped, unless `without_credentials` is True.
 
-    `include` and `exclude` select operations, and `sequential` those whose calls run without other calls of an
-    execution. `needs_approval` applies to operations that are not read-only. `headers` selects results of the form
+    `include` and `exclude` select operations. `sequential` selects those whose calls run while no other calls of the
+    execution run. `needs_approval` applies to operations that are not read-only. `headers` selects results of the form
     `{data, headers}`: for declared useful headers, always, or never. `validate_output` is the treatment of results that
     do not match the document.
 
@@ -321,7 +321,7 @@ class OpenApi(ToolSource):
 
     @property
     def _problem(self) -> str | None:
-        """Reason for having no tools at all; None if there are any."""
+        """Reason why there are no tools at all; None if there are any."""
         if self._made:
             return None
         reasons = Counter(reason for _, reason in self.skipped).most_common(1)
@@ -350,7 +350,7 @@ class OpenApi(ToolSource):
         return [each for each in listed if each.operation in selection]
 
     def _read(self, chosen: Iterable[Listed]) -> list[tuple[Tool, Endpoint]]:
-        """Makes the tools of these operations; skips operations that cannot be used."""
+        """Makes the tools of these operations. Skips operations that cannot be used."""
         endpoints: list[tuple[Listed, Endpoint, SchemaUse, SchemaUse]] = []
         for listed in chosen:
             try:
@@ -410,8 +410,7 @@ class OpenApi(ToolSource):
         )
 
     def _report(self) -> None:
-        """Logs the most common reasons for skipped operations; `skipped` has the rest. It is a warning if there are no
-        tools at all."""
+        """Logs the most common reasons for skipped operations, as a warning if no tools are left. `skipped` has all."""
         reasons = Counter(reason for _, reason in self.skipped).most_common(_REASONS)
         logger.log(
             logging.INFO if self._made else logging.WARNING,

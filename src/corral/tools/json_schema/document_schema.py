@@ -30,15 +30,15 @@ from corral.tools.json_schema.validators import (
 from corral.types import JsonSchema
 
 UNBOUNDED = 10**12
-"""Upper limit of all costs; 10,000 s."""
+"""Upper limit of all costs, which is 10,000 s."""
 
 _MOST_SCHEMAS = 2_000
 _MOST_STEPS = 20_000
-"""Cost of one error: some 2 µs."""
+"""Cost of one error: about 2 µs."""
 _MOST_DEPTH = 64
 _MOST_CONTAINERS = 1_000
 _MOST_CHARACTERS = 100_000
-"""Size of a value whose depth is measured; larger ones are assumed to have the maximum depth."""
+"""Maximum size of a value whose depth is measured. Larger values are assumed to have the maximum depth."""
 _DEAR = 1_000_000
 """Costs above this need not be exact."""
 
@@ -62,18 +62,18 @@ _UNEVALUATED = 5
 _IN_PLACE = ("allOf", "anyOf", "oneOf")
 _ONE_IN_PLACE = ("else", "if", "not", "then")
 _ELSEWHERE = frozenset({"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef"})
-"""Keywords that can make a reference lead elsewhere than its pointer; `id` also does in old drafts."""
+"""Keywords that can make a reference lead elsewhere than its pointer, including `id` in old drafts."""
 
 
 class ValidationCost:
-    """Upper bounds for one schema; `UNBOUNDED` for a large schema, or one with references to other documents."""
+    """Upper bounds for one schema; `UNBOUNDED` for a large schema, or one that refers to other documents."""
 
     def __init__(self, document: JsonSchema) -> None:
         self._steps = 0
         self._places: list[_Place] = []
-        """Keywords before others that apply to the same part of a value."""
+        """Keywords to process before others that apply to the same part of a value."""
         self._each: list[int] = []
-        """Maximum cost for one part of a value, by the depth of the value; the last entry is for all deeper ones."""
+        """Maximum cost for one part of a value, by the depth of the value. The last entry is for all greater depths."""
         self._is_complete = True
         self._reads_text = False
         try:
@@ -88,7 +88,7 @@ class ValidationCost:
             self._is_complete = False
 
     def of(self, text: bytes) -> int:
-        """Returns the maximum cost of validating a value, passed as compact JSON."""
+        """Returns the maximum cost of validating a value that is passed as compact JSON."""
         containers = text.count(b"[") + text.count(b"{")
         parts = text.count(b",") + containers + 1
         size = parts + len(text) if self._reads_text else parts
@@ -121,7 +121,7 @@ class ValidationCost:
 
 
 class _Place:
-    """A schema, with everything that applies in its place."""
+    """Schema together with everything that applies to the same part of a value."""
 
     __slots__ = (
         "again",
@@ -159,11 +159,11 @@ class _Place:
         return 1 + sum(map(len, (self.in_place, self.named, self.others, self.keys, self.positions, self.items)))
 
     def add_in_place(self) -> None:
-        """Adds the costs of everything that applies in the same place, once these are known."""
+        """Adds the costs of everything that applies to the same part, once these are known."""
         self.cost += self.again * sum(each.cost for each in self.in_place)
 
     def look_into_members(self) -> None:
-        """Keywords in the same place have counted members already."""
+        """Adds a cost without the members, because keywords for the same part have counted them already."""
         named = max((each.cost for each in self.named), default=0)
         others = sum(each.cost for each in self.others) + sum(each.cost for each in self.keys)
         self.objects = self.per_key + named + others + self.again * sum(each.objects for each in self.in_place)
@@ -183,7 +183,7 @@ class _Reader:
         self._open: set[int] = set()
 
     def read(self) -> _Place:
-        """Reads the schema. Raises ValueError, or errors of operations on wrong types, if it has no upper bound."""
+        """Reads the schema. If it has no upper bound, raises ValueError or the errors of operations on wrong types."""
         if _moves_references(self._document):
             raise ValueError("references may lead elsewhere")
         place = self._place(self._document)
@@ -192,7 +192,7 @@ class _Reader:
         return place
 
     def _place(self, schema: Any) -> _Place:
-        """Reads a schema and everything else that applies to the same part of the value; queues its members."""
+        """Reads a schema and everything else that applies to the same part of the value. Queues its members."""
         identity = id(cast("object", schema))
         if identity in self._known:
             return self._known[identity]
@@ -267,7 +267,7 @@ class _Reader:
 
 
 def _comparison_cost(members: list[Any]) -> int:
-    """Returns the cost of finding a value among the members. The validator is fast if all have one plain type."""
+    """Returns the cost of finding a value among the members. The validator is fast if they all have one plain type."""
     kinds: set[type[object]] = {type(each) for each in members if each is not None}
     if kinds <= {bool} or (len(kinds) == 1 and kinds <= {str, int} and len(members) > 1):
         return _KEYWORD
@@ -327,16 +327,16 @@ def _depth_of(text: bytes) -> int:
 
 
 _HERE = 1_000_000
-"""Maximum cost of validating on the event loop, in units of some 10 ns."""
+"""Maximum cost of validating on the event loop, in units of about 10 ns."""
 _TOLD_HERE = 5_000
-"""Maximum cost of describing problems on the event loop: up to 80 µs for each problem."""
+"""Maximum cost of describing problems on the event loop, up to 80 µs each."""
 _TOLD_AT_MOST = 200_000
-"""Maximum cost of describing problems where that can take some milliseconds."""
+"""Maximum cost of describing problems where some milliseconds are acceptable."""
 _MAX_FOREIGN_BYTES = 100_000
-"""Foreign schemas above this size are read by workers only."""
+"""Maximum size of foreign schemas that are read outside workers."""
 _SECONDS = 0.5
 _SECONDS_FOR_BYTE = 1e-6
-"""Additional time if the worker has to build the validator first."""
+"""Additional seconds if the worker has to build the validator first."""
 
 _logger = get_logger(__name__)
 
@@ -346,7 +346,7 @@ class NotValidated(SchemaMismatch):
 
 
 class PendingValidation:
-    """A value whose validation continues in a worker."""
+    """Value whose validation continues in a worker."""
 
     __slots__ = ("_is_input", "_is_wrong", "_schema", "_text", "_value")
 
@@ -359,11 +359,11 @@ class PendingValidation:
         """True if the value is known to be invalid, and only the problems are unknown."""
 
     def problems_here(self) -> list[Problem] | None:
-        """Returns the problems of the value if that needs no worker; None otherwise."""
+        """Returns the problems of the value if no worker is needed for that; else None."""
         return self._schema.problems_here(self._value, self._text) if self._is_wrong else None
 
     async def get(self, owner: Hashable = None) -> object:
-        """Returns the value. Raises SchemaMismatch."""
+        """Waits for the worker and returns the value. Raises SchemaMismatch."""
         schema = self._schema
         try:
             if self._is_wrong or not await schema.accepts(self._text, owner):
@@ -376,16 +376,16 @@ class PendingValidation:
 
 
 class DocumentSchema:
-    """A JSON Schema document: draft 2020-12, including older forms, unless its `$schema` says otherwise.
+    """JSON Schema document: draft 2020-12, including older forms, unless its `$schema` says otherwise.
 
-    Nothing is ever fetched. If validation may take more than some milliseconds, judging by the schema and the length of
-    a value, it runs in a worker: `load` and `dump` then return a `PendingValidation`.
+    Nothing is ever fetched. If the schema and the length of a value suggest that validation takes more than some
+    milliseconds, it runs in a worker, and `load` and `dump` return a `PendingValidation`.
 
-    A `foreign` schema is untrusted: only workers compile those of its patterns that may take long, and patterns that
-    cannot be read are ignored. An input is accepted without validation if validating it takes too long.
+    A `foreign` schema is untrusted: patterns that can be slow are compiled only in workers, and unreadable ones are
+    ignored. An input whose validation takes too long is accepted without it.
 
-    The target of a dangling `$ref` accepts anything. Bytes count as base64 text, NaN and infinities as numbers, dates
-    and the like as the text they are sent as. Values deeper than about 250 levels are refused.
+    The target of a dangling `$ref` accepts anything. Bytes count as base64 text, NaN and infinities as numbers, and
+    dates and the like as the text that represents them. Values deeper than about 250 levels are refused.
 
     Raises:
         ToolDefinitionError: the document is not a valid schema.
@@ -404,10 +404,11 @@ class DocumentSchema:
             raise ToolDefinitionError(f"{owner} is not JSON, or too deeply nested: {error}") from error
         self._read_as = upgraded(self.json_schema, has_draft="$schema" in self.json_schema)
         self._validator = None if is_large else self._build()
-        """None if only workers have a validator."""
+        """Validator; None if only workers have one."""
 
     def _build(self) -> Validator | None:
-        """Makes the validator for the event loop, if all patterns are light. Validates the schema in any case."""
+        """Makes the validator for the event loop, if all patterns are light. In any case, validates the schema
+        itself."""
         document, has_patterns = self._read_as, count_patterns(self._read_as) > 0
         if has_patterns and self.foreign:
             document = without_patterns(document)
@@ -449,7 +450,8 @@ class DocumentSchema:
         return PendingValidation(self, value, text, is_input=is_input, is_wrong=is_wrong)
 
     def problems_here(self, value: object, text: bytes) -> list[Problem] | None:
-        """Returns the problems of an invalid value and its JSON; None if that takes more than some milliseconds."""
+        """Returns the problems of an invalid value and its JSON; None if finding them takes more than some
+        milliseconds."""
         if self._validator is None or self._costs.of(text) > _TOLD_AT_MOST:
             return None
         try:
@@ -490,7 +492,7 @@ class DocumentSchema:
         return report
 
     def warn(self, problem: NotValidated) -> None:
-        """Logs once that inputs are not validated."""
+        """Logs, once, that an input was not validated."""
         if not self._has_warned:
             self._has_warned = True
             _logger.warning("%s: an input was accepted without validation: it %s", self._owner, problem)

@@ -24,7 +24,7 @@ REFERRING = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "$id", "$anchor",
 
 
 def integer(value: object) -> int | None:
-    """Returns the value if it is a number without a fraction, else None."""
+    """Returns a number without a fraction as an int; None for other values."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(value) if isinstance(value, float) and value.is_integer() else None
@@ -40,14 +40,14 @@ class ReferenceScope:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTarget:
-    """Target of a reference. `scope` is that of the schema that contains the target."""
+    """Target of a reference. `scope` belongs to the schema that contains the target."""
 
     pointer: Pointer
     scope: ReferenceScope
 
 
 class IndexedSchema:
-    """A copy of a schema that resolves references. Never raises, whatever the schema is.
+    """Copy of a schema that resolves references. Never raises, whatever the schema is.
 
     Parts nested over 200 levels deep, or beyond 200,000 nodes, are replaced by `true`; numbers out of the range of
     doubles become infinite. Only references within the document are resolved.
@@ -64,7 +64,7 @@ class IndexedSchema:
         self._targets: dict[ReferenceTarget, list[ReferenceTarget | None]] = {}
         self._resolved: dict[tuple[str, ReferenceScope, bool], ReferenceTarget | None] = {}
         self.effort = _MIN_EFFORT + _EFFORT_PER_NODE * self.size
-        """Number of schemas that may still be compared to find equal ones."""
+        """Number of schemas that can still be compared in search of equal ones."""
         if self.has_references:
             self._index()
         self._dynamic_resources: dict[str, set[str]] = {}
@@ -72,7 +72,7 @@ class IndexedSchema:
             self._dynamic_resources.setdefault(base, set()).add(anchor)
 
     def adopt(self, keyword: str, members: dict[str, object]) -> None:
-        """Adds members to one of the root's; they refer only to definitions there."""
+        """Adds members to one of the root's members. They refer only to definitions there."""
         copied, size, has_references = _bounded_copy(members)
         mapping(mapping(self.root)[keyword]).update(mapping(copied))
         self.size += size
@@ -92,7 +92,7 @@ class IndexedSchema:
         return ReferenceScope(base, dynamic)
 
     def at(self, pointer: Pointer) -> object:
-        """Returns the schema there; `true` if there is none."""
+        """Returns the schema at a target; `true` if there is none."""
         node = self._find(pointer)
         return True if node is None else node[0]
 
@@ -110,13 +110,13 @@ class IndexedSchema:
                 yield self._resolved[known]
 
     def text_at(self, pointer: Pointer) -> str:
-        """Returns the schema there as text: equal texts are equal schemas."""
+        """Returns the schema at a target as text. Equal texts are equal schemas."""
         if pointer not in self._texts:
             self._texts[pointer] = json.dumps(self.at(pointer), sort_keys=True, default=repr)
         return self._texts[pointer]
 
     def targets_within(self, target: ReferenceTarget) -> list[ReferenceTarget | None]:
-        """Returns targets of all references at or below a target, in an order that depends only on `text_at`."""
+        """Returns the targets of all references at or below a target, in an order that depends only on `text_at`."""
         if target not in self._targets:
             self.effort -= _TARGET_EFFORT
             targets: list[ReferenceTarget | None] = []
@@ -145,7 +145,7 @@ class IndexedSchema:
         )
 
     def _locate(self, uri: str, fragment: str) -> Pointer | None:
-        """Returns the place in the document. A pointer unknown in its resource may start at the root."""
+        """Returns the location in the document. A pointer that its resource lacks can start at the root."""
         if fragment and not fragment.startswith("/"):
             return self._anchors.get((uri, fragment))
         start = self._resources.get(uri)
@@ -156,7 +156,7 @@ class IndexedSchema:
         return next((pointer for pointer in candidates if self._find(pointer) is not None), None)
 
     def _find(self, pointer: Pointer) -> tuple[object, str] | None:
-        """Returns the node there, and its base URI."""
+        """Returns the node at a location, and its base URI."""
         node, base = self.root, ""
         for token in pointer:
             base = _base_within(node, base)
@@ -210,7 +210,7 @@ def _split(reference: str, base: str) -> tuple[str, str]:
 def _bounded_copy(schema: object) -> tuple[object, int, bool]:
     """Returns a bounded copy, its number of nodes, and whether it has references, ids or anchors.
 
-    Iterates instead of recursing, so depth does no harm.
+    It is iterative, so any depth is safe.
     """
     has_references = False
     top: list[object] = [schema]

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, cast
 from urllib.parse import unquote
 
 Pointer: TypeAlias = tuple[str, ...]
-"""The unescaped tokens of a JSON pointer from the root of the document."""
+"""Unescaped tokens of a JSON pointer from the root of the document."""
 
 ONE_SCHEMA = (
     "additionalItems",
@@ -24,14 +24,14 @@ ONE_SCHEMA = (
     "unevaluatedProperties",
 )
 SCHEMA_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
-"""Keywords with a list of schemas; up to draft 2019-09, `items` can be one."""
+"""Keywords with a list of schemas. Up to draft 2019-09, `items` can be such a list."""
 SCHEMAS_BY_NAME = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 _KEYWORDS = frozenset((*ONE_SCHEMA, *SCHEMA_LISTS, *SCHEMAS_BY_NAME))
 _CLOSING = ("additionalProperties", "unevaluatedProperties")
 _DEPENDENT = frozenset(
     "allOf anyOf oneOf not if then else dependentSchemas dependencies $dynamicRef $recursiveRef $id".split()
 )
-"""Keywords by which one part of a value may depend on another."""
+"""Keywords that can make one part of a value depend on another."""
 _MAX_HOPS = 60
 _MAX_SCHEMAS = 500
 _MAX_WALKED = 20_000
@@ -48,7 +48,7 @@ def listing(value: object) -> list[object]:
 
 
 def subschemas(schema: object) -> Iterator[tuple[Pointer, object]]:
-    """Yields the schemas directly within a schema, with their pointers from it."""
+    """Yields the schemas directly within a schema, with their pointers from there."""
     keywords = mapping(schema)
     present = _KEYWORDS.intersection(keywords)
     if not present:  # most schemas are leaves
@@ -79,7 +79,7 @@ def objects_within(value: object) -> Iterator[dict[str, object]]:
 
 
 def rewritten(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """Returns a copy with each JSON object replaced by the result of `change` for a copy of it, inner ones first.
+    """Returns a copy in which `change` has replaced a copy of each JSON object, inner ones first.
 
     Includes objects that are not schemas, because a reference can use any of them as one.
     """
@@ -115,7 +115,7 @@ def value_at(document: Any, pointer: Iterable[str]) -> Any:
 
 
 def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
-    """Returns the member names of each object in a schema that can have others too; None if it is too large."""
+    """Returns the member names of each open object in a schema; None if the schema is too large."""
     objects: set[frozenset[str]] = set()
     waiting: list[object] = [schema]
     for _ in range(_MAX_WALKED):
@@ -141,7 +141,7 @@ def open_objects(schema: Mapping[str, Any]) -> set[frozenset[str]] | None:
 def alternatives(
     root: Mapping[str, Any], schemas: Sequence[object], words: Sequence[str] = ("anyOf", "oneOf", "allOf")
 ) -> list[Mapping[str, Any]]:
-    """Returns the schemas, and everything that they refer to or, by these words, are composed of."""
+    """Returns the schemas and, recursively, everything that they refer to or that these keywords contain."""
     waiting, seen = list(schemas), list[Mapping[str, Any]]()
     known: set[int] = set()
     while waiting and len(seen) < _MAX_SCHEMAS:
@@ -170,7 +170,7 @@ def resolved(root: Mapping[str, Any], reference: str) -> object:
 
 
 def unconditional(root: Mapping[str, Any], schema: object) -> Mapping[str, object] | None:
-    """Returns the keywords for an object or array; None if what they require of a part may depend on another part."""
+    """Returns the keywords for an object or array; None if one part of it can constrain another."""
     for _ in range(_MAX_HOPS):
         known = mapping(schema)
         choices = [each for each in listing(known.get("anyOf")) if mapping(each).get("type") != "null"]
@@ -185,7 +185,7 @@ def unconditional(root: Mapping[str, Any], schema: object) -> Mapping[str, objec
 
 
 def part_of(root: Mapping[str, Any], steps: Iterable[str | None]) -> Mapping[str, object] | None:
-    """Returns the keywords for a part of a value, by a path of keys (None: an item); None if uncertain."""
+    """Returns the keywords for a part of a value, by a path of keys (None for an item); None if that is uncertain."""
     schema: object = root
     for step in steps:
         known = unconditional(root, schema) or {}

@@ -1,8 +1,8 @@
 """Rewrites older and informal forms of JSON Schema as draft 2020-12, which is assumed without `$schema`.
 
-MCP servers and OpenAPI documents have them. Tuples as a list under `items` and boolean exclusive bounds are from older
-drafts. `nullable`, and constants of another type than their schema's (`type: string` with `enum: [1.5, 2.0]`, from YAML
-without quotes), are in no draft.
+MCP servers and OpenAPI documents use them. Older drafts have tuples as a list under `items`, and boolean exclusive
+bounds. No draft has `nullable`, or constants of another type than their schema's (`type: string` with `enum: [1.5,
+2.0]`, from YAML without quotes).
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from corral.tools.json_schema.keywords import SCHEMAS_BY_NAME
 _TYPES: dict[str, tuple[type, ...]] = {"boolean": (bool,), "integer": (int,), "number": (int, float)}
 
 _DATA = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords whose values are data, not schemas."""
+"""Keywords whose values are data instead of schemas."""
 _DOCUMENT = frozenset({"$anchor", "$defs", "$id", "definitions"})
-"""Keywords that have to stay in place because references rely on them."""
+"""Keywords that have to stay where they are because references rely on them."""
 
 
 def upgraded(schema: Any, *, has_draft: bool = False) -> Any:
-    """Converts the schema to draft 2020-12; parts that need no change are copied unchanged.
+    """Converts the schema to draft 2020-12. Parts that need no change are copied unchanged.
 
-    With `has_draft`, the schema names its draft, so forms that belong to a draft stay.
+    With `has_draft`, the schema names its draft, so forms that belong to that draft are kept.
     """
     match schema:
         case dict():
@@ -66,7 +66,7 @@ def _of_no_draft(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def enumerated(schema: dict[str, Any]) -> list[object]:
-    """Returns the constants of a schema's `enum`, converted to the schema's type."""
+    """Returns a schema's `enum` with its constants converted to the schema's type."""
     kind, constants = schema.get("type"), cast("list[object]", schema["enum"])
     if kind == "string":
         read = [json.dumps(each) if isinstance(each, bool | int | float) else each for each in constants]
@@ -78,7 +78,7 @@ def enumerated(schema: dict[str, Any]) -> list[object]:
 
 
 def _of_text(text: str, types: tuple[type, ...]) -> object:
-    """Parses a text as JSON if the result has one of the types; otherwise returns the text."""
+    """Parses a text as JSON if the result has one of these types; otherwise returns the text."""
     try:
         value: object = json.loads(text, parse_constant=str)
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """Converts results of tools to plain data.
 
-Plain data is containers of the standard library, numbers, strings, bytes, None, and leaves that bridges write as
-strings: dates, times, Decimal, UUID, Enum, Path, URLs, addresses. Values of numpy, pandas, PIL and matplotlib are
-converted as in programs.
+Plain data consists of containers of the standard library, numbers, strings, bytes, None, and leaves that bridges write
+as strings: dates, times, Decimal, UUID, Enum, Path, URLs, addresses. Values of numpy, pandas, PIL and matplotlib are
+converted as they are in programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from corral.guest.python.values import is_science, unwrapped
 from corral.tools.json_schema.problems import Path, Problem, SchemaMismatch
 
 _MOST_JSON_CHARS = 4_000_000
-"""Longer texts are not parsed: a program receives at most this many bytes, unless its limits are raised."""
+"""Maximum length of texts that are parsed. Unless its limits are raised, a program receives no more bytes than that."""
 
 _MOST_SEARCHED = 10_000
 """Maximum number of parts of a result that are searched for one that is not data."""
@@ -40,7 +40,7 @@ def to_plain_data(value: object) -> object:
 
 
 class NotPlain(SchemaMismatch):
-    """A value in a result that is not data."""
+    """A result contains a value that is not data."""
 
     def __init__(self, value: object, path: Path = ()) -> None:
         self.value = value
@@ -49,7 +49,7 @@ class NotPlain(SchemaMismatch):
         super().__init__([Problem(path, f"a value of type {name} is not data; return its contents instead")])
 
     def located(self, result: object) -> NotPlain:
-        """Returns the error with the path of the value in a result, if it can be found."""
+        """Returns the error with the path of the value in a result, if that can be found."""
         left = _MOST_SEARCHED
         level: list[tuple[Path, object]] = [((), result)]
         while level and left > 0:
@@ -101,8 +101,8 @@ def to_plain_container(value: object) -> object:
 
 
 def read_iterator(data: object) -> object:
-    """Reads out an iterator, which pydantic leaves lazy."""
-    if not hasattr(type(data), "__next__"):  # faster than asking for the abstract class
+    """Reads all items of an iterator, which pydantic would leave lazy."""
+    if not hasattr(type(data), "__next__"):  # faster than an `isinstance` of the abstract class
         return data
     return list(cast("Iterator[object]", data)) if isinstance(data, Iterator) else data
 
@@ -110,7 +110,7 @@ def read_iterator(data: object) -> object:
 def to_program_data(data: object) -> object:
     """Converts plain data for programs: arrays to lists, keys and leaves such as dates to strings. Bytes stay bytes.
 
-    Raises the errors of pydantic for leaves that JSON does not have.
+    Raises pydantic's errors for leaves that JSON lacks.
     """
     match data:
         case None | bool() | int() | float() | bytes() | bytearray() if not isinstance(data, Enum):
@@ -129,7 +129,7 @@ def _key(key: object) -> str:
 
 
 def json_value(text: str) -> object:
-    """Parses a text that is JSON; returns any other text unchanged.
+    """Parses a text that is JSON. Returns any other text unchanged.
 
     Numbers are only parsed if writing them gives the same text: "007", "1.50" and numbers beyond floats stay strings.
     """

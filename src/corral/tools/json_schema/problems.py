@@ -1,4 +1,4 @@
-"""Problems of a value, worded so that a model can fix it."""
+"""Problems of a value, worded so that a model can fix them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _MAX_NUMBER_BITS = 256
 LEAVES = frozenset({bool, float, int, str, type(None)})
 _MAX_STEPS = 5_000
 _MOST_MEANT = 500
-"""Maximum number of fields that are searched for the one that was meant."""
+"""Maximum number of fields that are searched for the intended one."""
 
 UNEXPECTED = "unexpected field"
 ABSENT: Any = object()
-"""Stands for a missing value."""
+"""Placeholder for a missing value."""
 
 _ONE_OF_MANY = re.compile(r"\A(expected at (?:least|most) 1 (?:item|character|field))s")
-"""Singular forms for bounds of one."""
+"""Units in the singular, for bounds of one."""
 
 
 class Problem(NamedTuple):
-    """One violation. `text` states the expectation without quoting data; `detail` and `value` may be secret."""
+    """One violation. `text` states the expectation without quoting data; `detail` and `value` can be secret."""
 
     path: Path
     text: str
@@ -57,7 +57,7 @@ class Problem(NamedTuple):
 
 
 class SchemaMismatch(Exception):
-    """A value does not match a schema; `problems` has at least one entry, and all of them if `complete`."""
+    """A value does not match a schema. `problems` has at least one entry, and all of them if `complete`."""
 
     def __init__(self, problems: Iterable[Problem], *, complete: bool = True) -> None:
         self.problems = list(problems)
@@ -65,7 +65,7 @@ class SchemaMismatch(Exception):
         super().__init__(self.discreet())
 
     def public(self, absent: Collection[str]) -> str:
-        """Describes the first problems, with values. `absent`: fields that an unexpected one may misspell."""
+        """Describes the first problems, with values. `absent` are fields that an unexpected one can misspell."""
         names = NearNames(islice(absent, _MOST_MEANT))
         return self._join(lambda problem: problem.public() + _suggestion(problem, names))
 
@@ -105,7 +105,7 @@ def quoted(text: str) -> str:
 
 
 def format_path(path: Path) -> str:
-    """`("a", 0, "b c")` → `a[0]["b c"]`; long paths are cut."""
+    """Formats a path: `("a", 0, "b c")` becomes `a[0]["b c"]`. Long paths are cut."""
     written = ""
     for step in path:
         if isinstance(step, int):
@@ -118,7 +118,7 @@ def format_path(path: Path) -> str:
 
 
 def _type_name(value: object) -> str:
-    """Returns the type of a value in the terms of JSON Schema, or its class if there is no such term."""
+    """Returns the name of a value's type in JSON Schema, or of its class if JSON Schema has no such type."""
     match value:
         case None:
             return "null"
@@ -154,7 +154,7 @@ def _describe(value: object) -> str:
 
 
 def either(first: Problem, second: Problem) -> Problem:
-    """Merges two problems of one place into one."""
+    """Merges two problems of one value into one."""
     prefix = "expected "
     if first.text == second.text and first.detail == second.detail:
         return first
@@ -178,7 +178,7 @@ def child(value: object, step: str | int) -> object:
 def is_large(value: object) -> bool:
     """True if finding all possible problems of plain data would take too long.
 
-    The time that validators take grows with the lengths of the paths of all parts; these are added up here.
+    Validators take time in proportion to the lengths of the paths of all parts, which are added up here.
     """
     if type(value) in LEAVES:  # most results
         return False

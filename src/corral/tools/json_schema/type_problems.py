@@ -1,4 +1,4 @@
-"""Converts errors of pydantic to problems."""
+"""Converts pydantic's errors to problems."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _HOOKS = ("custom_init", "post_init")
 
 
 class TypeValidator:
-    """Validates as a type of pydantic; calling it returns the valid value, or raises SchemaMismatch.
+    """Validates as a pydantic type. Calling it returns the valid value, or raises SchemaMismatch.
 
-    In a large value each container is read up to its first invalid entry, and each object up to a hundred unexpected
-    fields. Not bounded here:
+    In a large value, each container is read up to its first invalid entry, and each object up to a hundred unexpected
+    fields. The time for the following is not bounded here:
 
     - the author's validators, and the cost of valid values: unions try each variant on each item;
     - sets, and numbers as keys, whose hashes collide: 12,000 multiples of 2**61 - 1 take a second, and four times as
@@ -59,7 +59,7 @@ class TypeValidator:
 
     @cached_property
     def runs_code(self) -> bool:
-        """True if it calls functions of the type's author."""
+        """True if validation calls functions of the type's author."""
         return _runs_code(self._adapter.core_schema)
 
     @cached_property
@@ -82,7 +82,7 @@ _OPAQUE = _NO_SCHEMAS - {"default"} | {"ref", "schema_ref"}
 def _failing_fast(schema: object, *, forbids: bool = False) -> object:
     """Copies a core schema so that containers stop at the first invalid entry, and objects see few unexpected fields.
 
-    `forbids`: the schema has the fields of a class that forbids others.
+    With `forbids`, the schema has the fields of a class that forbids others.
     """
     match schema:
         case dict():
@@ -133,7 +133,7 @@ def _seeing_few(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _first_steps(alias: str | list[Any] | None) -> Iterable[str]:
-    """Returns the field names that an alias can begin with: it is a name, a path, or several paths."""
+    """Returns the field names with which an alias can begin: it is a name, a path, or several paths."""
     if isinstance(alias, str):
         return [alias]
     paths = cast("list[list[Any]]", alias if alias and isinstance(alias[0], list) else [alias or []])
@@ -168,7 +168,7 @@ _ENDINGS = "type parsing parsing_size from_float from_datetime_parsing from_date
 
 
 def _families(**nouns: str) -> dict[str, str]:
-    """`noun="one two"` → the error types of pydantic of these families, all meaning "expected noun"."""
+    """Makes texts by error type: `noun="one two"` gives all pydantic error types of these families "expected noun"."""
     return {
         f"{family}_{ending}": f"expected {noun.replace('_', ' ')}"
         for noun, families in nouns.items()
@@ -222,7 +222,8 @@ _PYDANTIC_TEXTS = {
 
 
 _MAX_READ = 100
-"""Maximum problems read of a large value: a program can send 65,000 unexpected fields; twenty are shown."""
+"""Maximum number of problems read from a large value: a program can send 65,000 unexpected fields, but twenty are
+shown."""
 
 # for these, the path ends in a field and the value does not matter
 _ABOUT_THE_FIELD = frozenset(
@@ -231,7 +232,7 @@ _ABOUT_THE_FIELD = frozenset(
 
 
 def _problems(error: ValidationError, value: object, most: int | None) -> list[Problem]:
-    """Reads the errors of pydantic for `value`; a union becomes one problem, of the variant that fits best."""
+    """Reads pydantic's errors for `value`. A union becomes one problem, that of the variant that fits best."""
     problems: dict[Path, Problem] = {}
     for line in error.errors(include_url=False)[:most]:
         kind = line["type"]

@@ -1,6 +1,6 @@
 """Validators of JSON Schema documents, and their descriptions of problems.
 
-Functions for workers are at the end: alternatives, enums or patterns of a schema can make validation take forever.
+Functions for workers are at the end: a schema's alternatives, enums or patterns can make validation take forever.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from corral.tools.json_schema.problems import (
 from corral.types import JsonSchema
 
 WORKER_IMPORTS = ("jsonschema_rs",)
-"""Takes 0.1 s to import, and only tools declared by a JSON Schema need it."""
+"""Imported on demand: it takes 0.1 s, and only tools declared by a JSON Schema need it."""
 
 _MAX_TEXT_CHARACTERS = 200
 _MAX_READ = 100
 _MAX_DESCENTS = 2
 _PATTERN_BYTES = 100_000
-"""Maximum size of a light compiled pattern: compiling takes at most 0.5 ms, and matching 3 µs per character."""
+"""Maximum size of a light compiled pattern. Compiling it takes at most 0.5 ms, and matching 3 µs per character."""
 _MOST_PATTERNS = 64
 
 
@@ -47,8 +47,8 @@ class Validator:
     """Validates by a document: draft 2020-12, unless its `$schema` says otherwise. Nothing is ever fetched.
 
     Raises:
-        ToolDefinitionError: the document is not a valid schema; or, with `light`, it has too many patterns, or one that
-            takes long to compile or to match.
+        ToolDefinitionError: the document is not a valid schema or, with `light`, has too many patterns or one that is
+            slow to compile or match.
     """
 
     def __init__(self, document: JsonSchema, owner: str, *, light: bool = False) -> None:
@@ -59,14 +59,14 @@ class Validator:
         self._quick: _Quick | None = None
 
     def accepts(self, value: object) -> bool:
-        """True if the value is valid; False can also mean that the validator cannot read it."""
+        """True if the value is valid. False can also mean that the validator cannot read the value."""
         try:
             return self._native.is_valid(as_json(value))
         except (ValueError, RecursionError, PydanticSerializationError):
             return False
 
     def require(self, value: object) -> None:
-        """Raises SchemaMismatch with the problems of a value; returns if the validator merely could not read it."""
+        """Raises SchemaMismatch with the problems of a value. Returns if the validator merely could not read it."""
         try:
             data = as_json(_replace_unreadable(value))
             large = is_large(data)
@@ -82,7 +82,7 @@ class Validator:
             raise SchemaMismatch(problems, complete=not large)
 
     def _first_problems(self, data: object, value: object) -> list[Problem]:
-        """Returns some problems of a large value, without looking for the others."""
+        """Returns some problems of a large value, without looking for all of them."""
         if self._quick is None:
             self._quick = _Quick(self._document)
         problems = list(islice(self._quick.problems(data, value), _MAX_READ))
@@ -91,11 +91,11 @@ class Validator:
 
 NOT_DATA = Problem((), "too deeply nested, or not data")
 
-# The validator recurses without a bound of its own; this conversion refuses cycles and depth, in native code.
+# The validator's recursion is unbounded. This conversion, in native code, refuses cycles and depth.
 as_json = partial(to_jsonable_python, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
 
 _HUGE = 2.0**52 - 0.5
-"""Replaces infinity: the largest number that is not an integer."""
+"""Replacement for infinity: the largest number that is not an integer."""
 
 
 def _replace_unreadable(value: object) -> object:
@@ -120,12 +120,12 @@ def json_text(value: object) -> bytes:
     """Returns the value as compact JSON.
 
     Raises:
-        SchemaMismatch: it is too deeply nested, or not data.
+        SchemaMismatch: the value is nested too deeply, or is not data.
     """
     try:
         return to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
     except (ValueError, RecursionError, PydanticSerializationError):
-        pass  # among others for lone surrogates
+        pass  # such as for lone surrogates
     try:
         return json.dumps(value, default=as_json, separators=(",", ":")).encode()
     except (ValueError, TypeError, RecursionError) as error:
@@ -178,7 +178,7 @@ def count_patterns(schema: object) -> int:
 
 
 def without_patterns(schema: Any, is_wrong: Callable[[str], bool] = bool) -> Any:
-    """Returns a copy without the patterns that are wrong, by default all but the empty one."""
+    """Returns a copy without the patterns that are invalid; by default, without all but the empty one."""
 
     def change(members: dict[str, Any]) -> dict[str, Any]:
         if isinstance(members.get("pattern"), str) and is_wrong(members["pattern"]):
@@ -267,7 +267,7 @@ def _of_keyword(error: Any, value: object) -> Iterator[Problem]:
 
 
 def _of_alternatives(alternatives: list[list[Any]], path: Path, value: object) -> Iterator[Problem]:
-    """Describes the alternative with the fewest problems; if all expect another type, all those types."""
+    """Describes the alternative with the fewest problems or, if all expect another type, all those types."""
     right_type = [errors for errors in alternatives if errors and not _wrong_type(errors, path)]
     if right_type:
         yield from _problems(min(right_type, key=len), value)
@@ -291,10 +291,10 @@ _DOCUMENT = "json-schema:///document"
 
 
 class _Quick:
-    """Finds the first problem in a value without looking for the others.
+    """Finds the first problem in a value without looking for others.
 
     The validator can stop at the first error, but an error in `anyOf` or `oneOf` lists all errors of each alternative.
-    So these keywords become conditions, which are merely true or false. Only a false one is examined further.
+    So these keywords become conditions, which are just true or false, and only a false one is examined further.
     """
 
     def __init__(self, document: JsonSchema) -> None:
@@ -305,7 +305,8 @@ class _Quick:
         self._quick = quick | {_STORE: store}
 
     def problems(self, data: object, value: object, at: str = "", descents: int = 0) -> Iterator[Problem]:
-        """Yields problems of `value` (`data` as JSON) by the schema at the JSON pointer `at`; may yield nothing."""
+        """Yields problems of `value` (`data` as JSON) according to the schema at the JSON pointer `at`. May yield
+        none."""
         error = _first_error(self._quick, at, data)
         if error is None:
             return
@@ -339,8 +340,8 @@ _NONE_FITS = "fits none of the alternatives"
 
 
 def _with_conditions(schema: Any, alternatives: dict[str, dict[str, Any]], store: dict[str, Any]) -> Any:
-    """Returns a copy with each `anyOf` and `oneOf` as a condition that refers to `store`; `alternatives` gets the
-    originals.
+    """Returns a copy in which each `anyOf` and `oneOf` is a condition that refers to `store`. `alternatives` receives
+    the originals.
 
     A false condition appears as an error of `const`, whose value is its label.
     """
@@ -364,7 +365,7 @@ def _with_conditions(schema: Any, alternatives: dict[str, dict[str, Any]], store
 
 
 def _part(document: JsonSchema, at: str) -> Any:
-    """Returns a validator for a part of a document; it accepts everything if the part has dangling references."""
+    """Returns a validator for a part of a document. It accepts everything if the part has dangling references."""
     import jsonschema_rs
 
     reference = {"$ref": f"{_DOCUMENT}#{at}"}
@@ -388,7 +389,7 @@ def _first_error(document: JsonSchema, at: str, data: object) -> Any:
 
 
 def _label(error: Any) -> str | None:
-    """Returns the label of the false condition, if that is the error."""
+    """Returns the label of the false condition, if the error is that of one."""
     value: Any = error.kind.value if error.kind.name == "const" else None
     return cast("dict[str, str]", value).get(_STORE) if isinstance(value, dict) else None
 
@@ -401,10 +402,10 @@ def _is_of_another_kind(error: Any) -> bool:
 # --- in workers ---------------------------------------------------------------------------------------------
 
 _KEPT_BYTES = 4_000_000
-"""Maximum size of the documents whose validators a worker keeps; those take some 50 times as much memory."""
+"""Maximum total size of the documents whose validators a worker keeps. These take about 50 times as much memory."""
 
 ProblemReport: TypeAlias = tuple[list[tuple[Path, str, str | None, bool]], bool]
-"""Path, text and detail of each problem, and True if the value is shown; then True if these are all problems."""
+"""Path, text and detail of each problem, with True if the value is shown; then True if these are all problems."""
 
 
 class _Kept(NamedTuple):
@@ -416,10 +417,10 @@ _kept: OrderedDict[bytes, _Kept] = OrderedDict()
 
 
 def examine(digest: bytes, document: bytes | None, text: bytes, tell: bool) -> bool | ProblemReport | None:
-    """Returns True if the value in a JSON text is valid, else a report (False without `tell`); None if the document
-    with this digest has to be sent.
+    """Returns True if the value in a JSON text is valid, else a report (False without `tell`). Returns None if the
+    document with this digest has to be sent.
 
-    Patterns that cannot be read are ignored.
+    Unreadable patterns are ignored.
 
     Raises:
         ToolDefinitionError: the document is not a valid schema.

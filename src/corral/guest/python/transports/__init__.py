@@ -1,1 +1,1 @@
-"""Message formats of Corral's protocols, for programs elsewhere. Each is joined with the client into one file."""
+"""Message formats of Corral's protocols, for programs elsewhere. Each is joined with the client to one file."""

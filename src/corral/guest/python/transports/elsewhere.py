@@ -1,7 +1,7 @@
-"""Guest of one program that calls tools over HTTP, in a place that only runs a command and returns its output.
+"""Guest of one program that calls tools over HTTP, on a machine that only runs a command and returns its output.
 
-It is the last part of a file that ends with a call of `run_elsewhere`. The program's output goes to standard output
-and standard error unchanged; the outcome is the last line of standard output, after a mark.
+It is the last part of a file that ends with a call of `run_elsewhere`. The program's output goes to standard output and
+standard error unchanged. The last line of standard output is a mark, followed by the outcome.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from corral.guest.python.transports.http import connect_from_environment
 from corral.guest.python.values import Encoded, TooLarge, UnencodableValue, encode
 
 _RESULT = "_corral_result"
-"""The global that holds the program's result."""
+"""Name of the global that holds the program's result."""
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT | __future__.annotations.compiler_flag
 _MAX_TEXT = 8000
 

@@ -10,11 +10,11 @@ from corral.guest.python.client import ALONE, BridgeReply, Failure, Items, Wrong
 from corral.guest.python.values import Encoded, revive
 
 _MAX_NAME = 100
-"""Maximum length of an error's name."""
+"""Maximum length of the name of an error."""
 
 
 def encode_call(sequence: int, path: str, input: Encoded) -> bytes:
-    """Writes one call as JSON; `path` is the tool's as JSON."""
+    """Encodes one call as JSON; `path` is the tool's path as JSON."""
     tagged = b',"tagged":true' if input.tagged else b""
     return b'{"sequence":%d,"tool":%b,"input":%b%b}' % (sequence, path.encode(), input.text, tagged)
 
@@ -66,7 +66,7 @@ def read_failure(error: dict[str, Any]) -> Failure:
     """Parses an error in the host's format."""
     code, name, message, seconds = (error.get(key) for key in ("code", "name", "message", "retryAfterSeconds"))
     if not (isinstance(code, str) and isinstance(message, str) and isinstance(name, str)):
-        raise TypeError("an error has a code, a name and a message")
+        raise TypeError("it sent an error without a code, a name or a message")
     if not name.isidentifier() or len(name) > _MAX_NAME:
-        raise ValueError("an error's name has to be that of a class")
+        raise ValueError("it sent an error whose name is not an identifier")
     return code, name, message, seconds if isinstance(seconds, int | float) else None
