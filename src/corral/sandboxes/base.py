@@ -1,4 +1,4 @@
-"""The two contracts of a sandbox provider."""
+"""The two contracts of a sandbox provider: `SandboxProvider` and `Sandbox`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from corral.sessions import ProgramFiles
 from corral.types import Capabilities, Endpoint, Exit, GuestState, Limits, LogEntry, Program, SandboxConfig, ToolName
 
 GRACE_SECONDS = 0.25
-"""Grace period for calls that still run when their program has ended, unless their tool must finish."""
+"""Seconds that calls can continue after their program has ended, unless their tool must finish."""
 
 
 class GuestJournal(Protocol):
-    """Host's half of a durable execution, as the session of its guest sees it.
+    """Journal of a durable execution, in the form that the session of its guest uses.
 
-    Its calls are answered by the handler of the endpoint, timers (`TIMER`) among them. A reply enters the guest's
-    buffer in the turn in which the handler returns it: the handler has just given it its place in the order. At a
-    pause the journal cancels the session.
+    The endpoint's handler answers the calls, including timers (`TIMER`). It also decides the order of replies, so each
+    reply enters the guest's buffer in the same turn in which the handler returns it. To pause, the journal cancels the
+    session.
     """
 
     @property
@@ -33,52 +33,52 @@ class GuestJournal(Protocol):
         ...
 
     def attach(self, ask: Callable[[], None]) -> None:
-        """Takes the function that asks the guest, by PING, if anything is left to run. The answer goes to `idle`.
+        """Stores the function that asks the guest, by PING, whether anything is left to run. The answer goes to `idle`.
 
-        PING goes behind all replies that the handler has returned, and only the answer to the last PING counts.
+        PING follows all replies that the handler has returned, and only the answer to the last PING counts.
         """
         ...
 
     def arrived(self) -> None:
-        """Notes a received CALL."""
+        """Called when a CALL was received."""
         ...
 
     def cleared(self, sequence: int) -> None:
-        """Notes that the program has cancelled a timer. Its call gets no reply, unless that is under way."""
+        """Called when the program has cancelled a timer. Its call gets no reply, unless one is already under way."""
         ...
 
     def idle(self, state: GuestState) -> None:
-        """Takes a PONG: nothing is left to run until another reply arrives."""
+        """Called for a PONG: nothing is left to run until another reply arrives."""
         ...
 
     def ending(self, state: GuestState) -> None:
-        """Takes an OUTCOME that does not wait for the calls that are left."""
+        """Called for an OUTCOME, with which the program ends without waiting for its remaining calls."""
         ...
 
     async def grace(self) -> None:
-        """Waits, after `ending`, until the calls that are left have to be cut short."""
+        """Waits, after `ending`, until the remaining calls have to be cancelled."""
         ...
 
     def finishing(self) -> None:
-        """Notes that FINISH enters the guest's buffer now."""
+        """Called when FINISH enters the guest's buffer."""
         ...
 
     def ended(self, state: GuestState) -> None:
-        """Takes an EXIT."""
+        """Called for an EXIT."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One program and everything about its run: the content of a guest's first message.
+    """One program and the settings of its run: the content of a guest's first message.
 
-    `env` is the program's whole environment; None hides even an empty one. `mounts` are the paths of its session's
-    directories, whether they are writable, and their real places if these differ; `files` are their contents, for an
-    engine that sees no directories. `modules` are packages that it can import, `types` a text that defines the
-    declared types that it uses as values, and `services` the names of the host's services. `durable` is the journal of
-    a durable execution, for a sandbox with that setting. `on_log` gets each console
-    entry as it arrives, and `on_outcome` the program's outcome if calls are still running then, so that both survive
-    whatever ends the program.
+    `env` is the program's whole environment; with None, it does not have one. `mounts` are the paths of its session's
+    directories, whether they are writable, and their real paths if these differ; `files` are their contents, for an
+    engine that sees no directories. `modules` are packages that it can import, `types` is a text that defines the
+    declared types that it uses as values, and `services` are the names of the host's services. `durable` is the journal
+    of a durable execution, for a sandbox with that setting. `on_log` gets each console entry as it arrives.
+    `on_outcome` gets the program's outcome if calls are still running then, so that it is not lost if the program is
+    ended.
     """
 
     execution_id: str
@@ -99,13 +99,13 @@ class Job:
 class SandboxProvider(ABC):
     """Starts sandboxes, possibly many at the same time.
 
-    A closing Corral closes its provider too, except inside the provider's own `async with`: then warm sandboxes serve
-    the next Corral, and are freed at the end of the block.
+    Closing a Corral also closes its provider, except inside the provider's own `async with`. There, warm sandboxes
+    serve the next Corral, and are freed at the end of the block.
     """
 
     name: ClassVar[str]
     packages: tuple[str, ...] = ()
-    """The provider's own packages, which its programs can import."""
+    """Packages of the provider that its programs can import."""
     _entered = 0
 
     @property
@@ -118,13 +118,14 @@ class SandboxProvider(ABC):
         """Starts a sandbox, ready for one program.
 
         Raises:
-            StartFailed: with the reason and the remedy.
+            StartFailed: the sandbox does not start; the message has the reason and the remedy.
         """
 
     def engine_version(self, config: SandboxConfig) -> str:  # noqa: ARG002
-        """Returns the versions of everything that decides how a program runs, such as an engine and its packages.
+        """Returns the versions of everything on which the course of a program depends, such as the engine and its
+        packages.
 
-        A durable execution only continues where they are the same.
+        A durable execution can only continue with the same versions.
         """
         return self.name
 
@@ -132,7 +133,7 @@ class SandboxProvider(ABC):
         """Checks that sandboxes of this kind can be started, and keeps some ready until `aclose`.
 
         Raises:
-            StartFailed: as `start` does.
+            StartFailed: see `start`.
         """
 
     async def space_host(self, config: SandboxConfig) -> SpaceHost | None:  # noqa: ARG002
@@ -140,11 +141,11 @@ class SandboxProvider(ABC):
         return None
 
     async def aclose(self) -> None:
-        """Frees everything kept between sandboxes. The provider can be used again afterwards."""
+        """Frees everything kept between sandboxes. The provider can be used again."""
 
     @property
     def is_entered(self) -> bool:
-        """True inside its `async with`: then only that block closes it."""
+        """True inside its `async with`. Only the end of that block closes it then."""
         return self._entered > 0
 
     async def __aenter__(self) -> Self:
@@ -160,10 +161,10 @@ class SandboxProvider(ABC):
 
 
 class Sandbox(ABC):
-    """One live sandbox, used as `async with`. It belongs to one owner until it is closed.
+    """Live sandbox, used as `async with`. It belongs to one owner until it is closed.
 
-    Deadlines and cancellation belong to the caller: `execute` runs until the program ends or its task is cancelled,
-    and `aclose`, which must end everything that still runs inside, always follows.
+    The caller handles deadlines and cancellation: `execute` runs until the program ends or its task is cancelled.
+    `aclose` always follows, and must end everything that still runs inside.
     """
 
     containment: ContainmentKind
@@ -176,7 +177,7 @@ class Sandbox(ABC):
 
     @abstractmethod
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
-        """Runs a program to its end. The `Exit` reports whatever the guest does; none of it raises."""
+        """Runs a program to its end. Never raises, whatever the guest does; the `Exit` reports it."""
 
     @abstractmethod
     async def aclose(self) -> None:

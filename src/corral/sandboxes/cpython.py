@@ -1,6 +1,6 @@
-"""Python in CPython, in a jail: a process for each execution, forked from a warm server in that jail.
+"""Python programs in CPython, in a jail. A warm server in the jail forks a process for each execution.
 
-A server serves only one owner, as processes of a server could learn its addresses and hash seed.
+A server serves only one owner, because its processes could learn its memory addresses and hash seed.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ from corral.sandboxes.jailed.python_runtime import OWN_PACKAGES, PACKAGES, find_
 from corral.types import Capabilities, Language, SandboxConfig
 
 _ENVIRONMENT = {"LC_CTYPE": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""The interpreter's whole environment. A server with a library's threads could not fork."""
+"""The interpreter's whole environment. It keeps libraries from starting threads, with which a server could not fork."""
 _ISOLATED = ("-I", "-S", "-B")
 _DURABLE = ("-s", "-P", "-S", "-B", f"{VARIABLE}PYTHONHASHSEED=0")
-"""The same, with a hash seed, which `-I` would ignore: sets of texts must have the same order each time."""
+"""The same for durable executions, with a hash seed, which `-I` would ignore: sets of texts must have the same order
+each time."""
 _GARBAGE_MB = 8
 """Memory for a thread, and for reserves of the interpreter's allocator."""
 
 
 @checked
 class CPythonSandbox(ForkProvider):
-    """Starts processes of this Python in a jail. Programs import the standard library, and `packages`.
+    """Runs programs in processes of this Python, in a jail. Programs can import the standard library and `packages`.
 
-    `packages` are names of installed packages, as pip or as `import` knows them. Programs can read them and their
-    dependencies, and find them imported already. `Corral(packages=...)` adds others, from a lock file.
+    `packages` are names of installed packages, as for pip or for `import`. They are imported in advance, and programs
+    can read them and their dependencies. `Corral(packages=...)` adds others, from a lock file.
 
-    `tier` is the jail: "auto" uses the best that this system supports, at least the required one. `pool_size` is the
-    number of servers kept ready for new users.
+    `tier` selects the jail. "auto" uses the best one that this system supports, and at least the required one.
+    `pool_size` is the number of servers kept ready for new users.
 
     Raises:
         ConfigError: an argument has an invalid value, or a package is not installed.
@@ -95,7 +96,8 @@ logger = get_logger("corral.sandboxes")
 
 
 class PythonSandbox(SandboxProvider):
-    """CPython if it starts in a jail here, else Monty if installed, else CPython if the required tier permits.
+    """Uses CPython if it starts in a jail here, else Monty if installed, else CPython if the required tier permits
+    that.
 
     Raises:
         MissingExtra: Monty is not installed, on a system without jails.
@@ -108,7 +110,7 @@ class PythonSandbox(SandboxProvider):
         self._chosen: SandboxProvider | None = None if can_limit else load_by_name("corral.sandboxes", "monty")
         self._choosing = anyio.Lock()
         self.without_cpython: str | None = None
-        """Reason why programs run in Monty; None if they do not, or none has run yet."""
+        """Reason why programs run in Monty; None if they do not, or if none has run yet."""
 
     @property
     def capabilities(self) -> Capabilities:

@@ -1,7 +1,7 @@
-"""TypeScript in Deno, in a jail: a process for each execution, started or forked.
+"""TypeScript programs in Deno, in a jail: a process for each execution, either started or forked.
 
-The engine comes from PyPI (`deno`), so nothing is installed by hand. Deno's own permissions, all denied, are only
-the weaker barrier; the jail around it is the boundary. Memory and processor time are limited from outside.
+The engine comes from PyPI (`deno`), so nothing is installed by hand. All of Deno's own permissions are denied, but the
+boundary is the jail around it. Memory and processor time are limited from outside.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _ENVIRONMENT = {
     "DENO_DIR": f"{os.devnull}/deno",
     **{key: os.environ[key] for key in ("SystemRoot",) if key in os.environ},
 }
-"""No cache; and the variable that Windows needs to start some programs (subprocess.Popen)."""
+"""Environment without a cache, and with the variable that Windows needs to start some programs (subprocess.Popen)."""
 
 
 class UnjailedDeno(FramedProvider):
-    """Starts Deno through the event loop. Limits V8's heap, but neither total memory nor processor time."""
+    """Starts Deno with the event loop's subprocesses. Limits V8's heap, but neither total memory nor processor time."""
 
     name: ClassVar[str] = "deno"
     languages: ClassVar[frozenset[Language]] = frozenset({"typescript"})
@@ -124,36 +124,38 @@ INTERPRETED = (
 )
 _SETTLE_SECONDS = 30.0
 _GARBAGE_MB = 96
-"""Allowance for garbage that is not yet collected: the 32 MB by which an engine's heap may exceed the program's
-memory, and two spaces for young objects. V8 then collects before the kernel refuses memory, although it does so in
-threads, which a busy machine can delay: with 56, one of 30 programs with 60 MB of small objects failed (V8 15)."""
+"""Memory for garbage that is not yet collected: the 32 MB by which an engine's heap can exceed the program's memory,
+and two spaces for young objects. V8 then collects before the kernel refuses memory. It collects in threads, which a
+busy machine can delay: with 56 MB, one of 30 programs with 60 MB of small objects failed (V8 15)."""
 _FORK_GARBAGE_MB = 56
-"""Allowance for a forked process, which collects garbage itself and has smaller spaces for young objects. It includes
-memory that did not exist when the server was measured (7 MB)."""
+"""The same for a forked process, which collects garbage itself and has smaller spaces for young objects. Includes 7 MB
+that are allocated only after the server is measured."""
 _STARTED_BEFORE_FORKS = 3
-"""Executions with their own engine. Three take 0.20 s of processor time, and 0.43 with a server that is warmed up."""
+"""Number of executions with their own engine before forks are used. Three take 0.20 s of processor time, or 0.43 s with
+the warm-up of a server."""
 _MOST_ENGINES = 8
-"""Simultaneous executions with their own engine; more wait for a server, which forks in a tenth of the time."""
+"""Maximum number of simultaneous executions with their own engine. More wait for a server, which forks in a tenth of
+the time."""
 _FORK_FLAGS = ("--single-threaded", "--no-maglev", "--max-semi-space-size=16")
 """A forked process has none of the engine's threads. Without them, Maglev compiles on the main thread and keeps more of
-each error alive: 100,000 in a loop would exceed 96 MB (V8 15). Garbage is also not collected in parallel: near the
-limit, collecting takes half a minute with 32 MB for young objects, and a second with 16."""
+each error alive: 100,000 errors in a loop would exceed 96 MB (V8 15). Nor is garbage collected in parallel: near the
+limit, that takes half a minute with 32 MB for young objects, and a second with 16 MB."""
 _WARM_UP_MB = 16
-"""Memory by which a server grows during its warm-up."""
+"""Megabytes by which a server grows during its warm-up."""
 
 
 @checked
 class DenoSandbox(JailedProvider):
-    """Starts Deno processes in a jail.
+    """Runs programs in Deno processes, in a jail.
 
-    `tier` is the jail: "auto" uses the best that this system supports, at least the required one. Each execution has
-    its own process, and `isolation` says where it comes from. "process" starts an engine for each. "fork" forks it from
-    a warm engine that serves one user of one organization, in a tenth of the time. "auto" forks once that works and the
-    engine is warm: the first three executions start engines, while one is warmed up in the background for the fourth,
-    unless `pool_size` is 0. `pool_size` is the number of engines kept ready: by default one, or, if forking does not
-    work, one per processor, at most four.
-    `allow_eval` lets programs make code from strings (`eval`, `Function`); `allow_wasm` leaves them `WebAssembly`.
-    Off Linux there is no jail, and every execution starts its own process, whatever `isolation` says.
+    `tier` selects the jail. "auto" uses the best one that this system supports, and at least the required one. Each
+    execution has its own process, and `isolation` says where it comes from. "process" starts an engine for each
+    execution. "fork" forks the process from a warm engine that serves one user of one organization, in a tenth of the
+    time. "auto" forks if that works, once an engine is warm: the first three executions start engines, while one is
+    warmed up in the background for the fourth, unless `pool_size` is 0. `pool_size` is the number of engines kept
+    ready: by default one or, if forking does not work, one per processor and at most four. `allow_eval` lets programs
+    compile strings to code (`eval`, `Function`). `allow_wasm` lets them use `WebAssembly`. Off Linux there is no jail,
+    and every execution starts its own process, whatever `isolation` says.
 
     Raises:
         ConfigError: an argument has an invalid value.
@@ -206,7 +208,7 @@ class DenoSandbox(JailedProvider):
 
     @property
     def fork_failure(self) -> str | None:
-        """Reason why executions start their own engines although forks were requested; None if there is none so far."""
+        """Reason why executions start their own engines although forks were requested; None if they do not, so far."""
         return self._fork_failure
 
     async def warm(self, config: SandboxConfig) -> None:
@@ -230,7 +232,7 @@ class DenoSandbox(JailedProvider):
         return f"deno {_version('deno')}"
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        if config.durable:  # the same guest, without what packages did while they loaded
+        if config.durable:  # the same guest, without the effects of loading packages
             config = config.model_copy(update={"durable": False, "preloads": None})
         if self._unjailed is not None:
             return await self._unjailed.start(self._with_tier(config))
@@ -257,7 +259,7 @@ class DenoSandbox(JailedProvider):
         otherwise: Callable[[SandboxConfig], Awaitable[T]],
         config: SandboxConfig,
     ) -> T:
-        """Uses a fork. If no engine has forked yet, and one without forks works, uses that from then on."""
+        """Uses a fork. If no engine has forked yet, but one without forks works, uses that one from then on."""
         assert self._forks is not None
         try:
             return await forked(config)
@@ -275,7 +277,7 @@ class DenoSandbox(JailedProvider):
             await self._forked_or(self._forks.prepare_space, super().prepare_space, config)
 
     def forget(self, space: Space) -> None:
-        """Ends guests that wait for executions in this space, and frees everything kept for it."""
+        """Ends guests that wait for executions in this space, and frees everything that is kept for it."""
         super().forget(space)
         if self._forks is not None:
             self._forks.forget(space)
@@ -289,7 +291,7 @@ class DenoSandbox(JailedProvider):
         return config if self.tier == "auto" else config.model_copy(update={"required_tier": self.tier})
 
     async def settled(self) -> None:
-        """Waits until the pool is full, with sandboxes that can be forked if possible."""
+        """Waits until the pool is full, if possible with sandboxes that can be forked."""
         if self._forks is not None and self._warmed is not None and self._fork_failure is None:
             self._started = _STARTED_BEFORE_FORKS
             self._forks.prepare(self._warmed)
@@ -298,7 +300,7 @@ class DenoSandbox(JailedProvider):
 
 
 class _ForkingDeno(ForkProvider):
-    """Deno that forks itself."""
+    """Deno engines that fork themselves."""
 
     name: ClassVar[str] = "deno"
     language: ClassVar[Language] = "typescript"
@@ -319,7 +321,7 @@ class _ForkingDeno(ForkProvider):
 
     @property
     def failure(self) -> str | None:
-        """Reason why none of its engines forks; None if there is none so far."""
+        """Reason why none of its engines forks; None if they do, or none was tried."""
         return self._start_tested.failure
 
     @property
@@ -344,7 +346,7 @@ def _server_command(allow_eval: bool, allow_wasm: bool, config: SandboxConfig) -
 
 
 def _arguments(config: SandboxConfig, *, allow_eval: bool, allow_wasm: bool) -> tuple[str, ...]:
-    """Returns the arguments of the guest itself."""
+    """Returns the arguments for the guest itself."""
     flags = {"--allow-eval": allow_eval, "--allow-wasm": allow_wasm, "--modules": config.modules}
     files = () if config.space is None else (f"--files={config.space.place(config.space.home)}",)
     return (*files, *(flag for flag, enabled in flags.items() if enabled))

@@ -1,4 +1,5 @@
-"""Sandboxes that wait: a pool of those started in advance, each used once, and boxes that outlive an execution."""
+"""Sandboxes kept for later: a pool of sandboxes started in advance, each used once, and boxes that outlive an
+execution."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ from corral.types import SandboxConfig
 logger = get_logger("corral.sandboxes")
 
 _QUIET_SECONDS = 0.01
-"""Delay of a replacement after the last sandbox was taken: at once, it would compete with the new program."""
+"""Seconds after which a taken sandbox is replaced. Earlier, that would compete with the program that took it."""
 _KEYS = 4
-"""Number of kinds kept ready; the least recently used goes first."""
+"""Maximum number of kinds that are kept ready. The least recently used is dropped first."""
 _MAX_IDLE = 8
 _MAX_IDLE_SECONDS = 120.0
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("corral.sandboxes.pool")
@@ -45,15 +46,15 @@ E = TypeVar("E")
 
 
 def default_size() -> int:
-    """Returns one for each processor, at most four: an idle engine uses about 10 MB."""
+    """Returns the default size: one for each processor, at most four. An idle engine uses about 10 MB."""
     return min(4, os.cpu_count() or 1)
 
 
 class Pool(Generic[K, T]):
     """Keeps `size` sandboxes ready of each recently used kind, from `warm` until `close`.
 
-    At other times each is made on demand, because nothing would end idle ones. Any thread and any event loop can use
-    it. `make` blocks, and is called in threads, with the kind and True if it is made in advance.
+    At other times each is made on demand, because nothing would end idle ones. Usable from any thread and event loop.
+    `make` blocks, and is called in threads, with the kind and with True if it is made in advance.
     """
 
     def __init__(self, make: Callable[[K, bool], T], size: int) -> None:
@@ -68,10 +69,10 @@ class Pool(Generic[K, T]):
         self._last_taken = 0.0
 
     async def take(self, key: K, *, kept: bool = True) -> T:
-        """Returns a ready one if `kept`, or else a new one, which the caller uses once and closes.
+        """Returns a ready sandbox, if `kept`, or a new one. The caller uses it once and closes it.
 
         Raises:
-            Exception: as `make`.
+            Exception: `make` raised it.
         """
         self._hopeless.discard(key)
         ready = self._pop(key) if kept else None
@@ -79,7 +80,7 @@ class Pool(Generic[K, T]):
             return ready
         birth = _Birth(self, key, kept=kept)
         try:
-            # One more at a time than there are processors: with more, all of them would be late.
+            # One more at a time than there are processors; with more, all would be late.
             return await anyio.to_thread.run_sync(birth.run, limiter=_starts())
         except BaseException:
             birth.abandon()
@@ -89,19 +90,19 @@ class Pool(Generic[K, T]):
         """Opens the pool, and waits until one of this kind is ready.
 
         Raises:
-            Exception: as `make`.
+            Exception: `make` raised it.
         """
         if self.size == 0:
             return
         made = await self.take(key)
-        with self._changed:  # opened only now: earlier, its thread would make another one in parallel
+        with self._changed:  # opened only now, because its thread would have made another one in parallel
             self._open = True
             self._ready.setdefault(key, deque())
             self._start_thread()
         self.put(key, made)
 
     def want(self, key: K) -> bool:
-        """Opens the pool, and starts making this kind in the background. True if one is ready."""
+        """Opens the pool, and starts making this kind in the background. Returns True if one is ready."""
         if self.size == 0:
             return False
         with self._changed:
@@ -116,7 +117,7 @@ class Pool(Generic[K, T]):
             return bool(ready)
 
     def put(self, key: K, made: T) -> None:
-        """Adds an unused one."""
+        """Adds an unused sandbox."""
         with self._changed:
             ready = self._ready.get(key)
             if ready is not None and len(ready) < self.size:
@@ -131,12 +132,12 @@ class Pool(Generic[K, T]):
             return sum(map(len, self._ready.values()))
 
     def full(self, timeout_seconds: float) -> bool:
-        """Waits until the pool is full. False on timeout."""
+        """Waits until the pool is full. Returns False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._lacking() is None, timeout_seconds)
 
     def close(self) -> None:
-        """Closes all ready ones and ends its thread. Idempotent; `warm` opens it again."""
+        """Closes all ready sandboxes and ends the thread. Idempotent; `warm` opens the pool again."""
         with self._changed:
             ready = [made for each in self._ready.values() for made in each]
             self._open = False
@@ -187,7 +188,7 @@ class Pool(Generic[K, T]):
         return None
 
     def _await_need(self, me: threading.Thread) -> K | None:
-        """Returns the next kind to start, once nothing was taken for a while; None if the pool is closed."""
+        """Returns the next kind to start, once none was taken for a while; None if the pool is closed."""
         while self._thread is me:
             key = self._lacking()
             wait = None if key is None else self._last_taken + _QUIET_SECONDS - time.monotonic()
@@ -218,10 +219,10 @@ class Pool(Generic[K, T]):
 
 
 class _Birth(Generic[K, T]):
-    """Makes one in a thread. If its caller is cancelled, it goes to the pool once it is made.
+    """Makes a sandbox in a thread. If the caller is cancelled, the sandbox goes to the pool once it is made.
 
-    anyio's shield does not hold off asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), so an unknown
-    process would be left behind.
+    anyio's shield does not block asyncio's own cancellation (`asyncio.timeout`, `Task.cancel`), which would leave an
+    unknown process behind.
     """
 
     def __init__(self, pool: Pool[K, T], key: K, *, kept: bool) -> None:
@@ -263,7 +264,8 @@ S = TypeVar("S")
 
 
 class Box(ABC, Generic[S]):
-    """A place that serves several executions, at most `most` at a time. One thread at a time calls its methods."""
+    """Sandbox that serves several executions, at most `most` at a time. Only one thread at a time may call its
+    methods."""
 
     def __init__(self, most: int = 1) -> None:
         self._most = most
@@ -274,25 +276,25 @@ class Box(ABC, Generic[S]):
 
     @property
     def idle_since(self) -> float | None:
-        """Monotonic time when its last execution ended; None while one runs."""
+        """Time when its last execution ended, by the monotonic clock; None while one runs."""
         return None if self._live else self._idle_since
 
     def reserve(self) -> S | None:
-        """Returns a place for one execution of the running event loop; None if it is full or has ended."""
+        """Returns a slot for one execution of the running event loop; None if it is full or has ended."""
         if self.retired or self._live >= self._most or (place := self.enter()) is None:
             return None
         self._live += 1
         return place
 
     def retire(self) -> None:
-        """Ends it after its last execution. Idempotent."""
+        """Ends the box after its last execution. Idempotent."""
         if not self.retired:
             self.retired = True
             if self._live == 0:
                 self.end()
 
     def leave(self) -> None:
-        """Counts one execution fewer."""
+        """Counts one execution less."""
         self._live -= 1
         self._idle_since = time.monotonic()
         if self.retired and self._live == 0:
@@ -300,18 +302,18 @@ class Box(ABC, Generic[S]):
 
     @abstractmethod
     def enter(self) -> S | None:
-        """Makes a place for one more execution; None if that is not possible."""
+        """Makes a slot for one more execution; returns None if that is impossible."""
 
     @abstractmethod
     def end(self) -> None:
-        """Ends it at once, as it is retired and empty."""
+        """Ends the box, which is retired and empty, at once."""
 
 
 class OwnedBoxes(Generic[S]):
-    """Boxes by configuration, including the owner. Any thread and event loop can use it.
+    """Boxes by configuration, which includes the owner. Usable from any thread and event loop.
 
-    A box without an owner serves one execution. `shared` boxes take several at a time: simultaneous requests wait
-    for one new box.
+    A box without an owner serves one execution. `shared` boxes serve several at a time, so simultaneous requests wait
+    for the same new box.
     """
 
     def __init__(self, *, shared: bool = True) -> None:
@@ -322,11 +324,10 @@ class OwnedBoxes(Generic[S]):
         self._turns: dict[tuple[SandboxConfig, object], anyio.Lock] = {}
 
     async def reserve(self, config: SandboxConfig, make: Callable[[SandboxConfig], Awaitable[Box[S]]]) -> S:
-        """Returns a place in a box of this configuration, or in a new one.
+        """Returns a slot in a box of this configuration, which can be new.
 
         Raises:
-            StartFailed: a new box ended at once.
-            Exception: as `make`.
+            StartFailed: a new box ended at once. Exception: `make` raised it.
         """
         place = self._find(config)
         if place is not None:
@@ -361,14 +362,14 @@ class OwnedBoxes(Generic[S]):
             return self._owner.is_current and any(not box.retired for box in self._boxes.get(config, ()))
 
     def retire(self, space: Space) -> None:
-        """Ends the idle boxes of this space, and every other one after its last execution."""
+        """Ends the idle boxes of this space, and busy ones after their last execution."""
         with self._lock:
             for config in [each for each in self._boxes if each.space is space]:
                 for box in self._boxes.pop(config):
                     box.retire()
 
     def close(self) -> list[Box[S]]:
-        """Ends idle boxes, and every other one after its last execution. Returns them all."""
+        """Ends idle boxes, and busy ones after their last execution. Returns all of them."""
         with self._lock:
             boxes = [box for each in self._boxes.values() for box in each] if self._owner.is_current else []
             self._boxes.clear()
@@ -377,7 +378,8 @@ class OwnedBoxes(Generic[S]):
             return boxes
 
     def drop_idle(self) -> bool:
-        """Retires boxes that are idle for too long, and the longest idle of too many. True if any are left."""
+        """Retires boxes that have been idle for too long and, if there are too many, those idle the longest. Returns
+        True if any are left."""
         with self._lock:
             self._drop_idle()
             return bool(self._boxes)
@@ -387,7 +389,7 @@ class OwnedBoxes(Generic[S]):
             if self._owner.take_over():
                 self._boxes.clear()
             self._drop_idle()
-            boxes = self._boxes.get(config)  # never any without an owner
+            boxes = self._boxes.get(config)  # never boxes without an owner
             if boxes is None:
                 return None
             self._boxes.move_to_end(config)
@@ -404,7 +406,7 @@ class OwnedBoxes(Generic[S]):
                 box.retire()
                 raise StartFailed("the engine ended as soon as it had started")
             if config.owner is None:
-                box.retire()  # after this one execution
+                box.retire()  # ends after this one execution
             else:
                 self._boxes.setdefault(config, []).append(box)
             return place

@@ -18,12 +18,12 @@ Sandboxes: TypeAlias = str | SandboxProvider | Mapping[Language, str | SandboxPr
 """A provider or its name, one of those for each language, or "auto"."""
 
 _WARM_BY_DEFAULT: tuple[Language, Language] = ("typescript", "python")
-"""An opening Corral prepares sandboxes for the first of these, unless programs are known to be in the second. If the
-first does not run here, for the second. All others are prepared at their first program."""
+"""Languages in order of preference. An opening Corral prepares sandboxes for the first, unless programs are known to be
+in the second; if the first does not run here, for the second. Others are prepared at their first program."""
 
 
 class Providers:
-    """The providers of one Corral, made on first use."""
+    """Providers of one Corral, made on first use."""
 
     def __init__(self, sandbox: Sandboxes) -> None:
         if isinstance(sandbox, str) and sandbox != "auto":
@@ -50,10 +50,10 @@ class Providers:
         return set(self._made.values())
 
     async def warm_up(self, warm: Callable[[Language], Awaitable[None]], first: Language | None) -> None:
-        """Calls `warm` for the languages that are certain to be used; `first` is one of them, if known.
+        """Calls `warm` for the languages that will certainly be used. `first` is one of them, if known.
 
         Raises:
-            StartFailed: as `warm`; if the languages are not configured, only if none of them runs here.
+            StartFailed: `warm` failed. If no language is configured, raised only if none of them runs here.
         """
         match self._sandbox:
             case SandboxProvider() as provider:

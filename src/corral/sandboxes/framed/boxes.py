@@ -1,4 +1,4 @@
-"""Base of providers whose boxes start slowly, and therefore serve several executions."""
+"""Base of providers whose boxes start slowly and therefore serve several executions."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ B = TypeVar("B")
 class BoxProvider(FramedProvider, Generic[B]):
     """Runs programs in boxes that outlive them, such as a vendor's machines, containers or sandboxes.
 
-    A subclass implements `open`, `connect_in` and `close`. A box serves only one `SandboxConfig`: the executions of one
-    owner, with the same settings. An execution without an owner has its own box, as does every execution
-    while the Corral is not open. Guests are never reused. Data that a program leaves in its box is visible to later
-    programs of its user. Idle boxes are closed after two minutes.
+    A subclass implements `open`, `connect_in` and `close`. A box serves only one `SandboxConfig`, so all of its
+    executions have the same owner and settings. An execution without an owner has a box of its own, as does every
+    execution while the Corral is not open. Guests are never reused. Data that a program leaves in its box is visible to
+    later programs of the same user. Idle boxes are closed after two minutes.
     """
 
     executions_at_once: int = 1
     """Number of executions of one owner that can share a box at the same time."""
     ready: int = 0
-    """Number of boxes that an open Corral keeps ready for new users, for each configuration that it warms."""
+    """Number of boxes that an open Corral keeps ready for new users, for each configuration that it prepares."""
 
     def __init__(self) -> None:
         self._boxes = OwnedBoxes[BoxPlace[B]](shared=self.executions_at_once > 1)
@@ -54,9 +54,9 @@ class BoxProvider(FramedProvider, Generic[B]):
 
     @abstractmethod
     async def connect_in(self, box: B, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
-        """Starts a guest in a box and returns the channel to it; if this raises, the box is closed.
+        """Starts a guest in a box and returns the channel to it. If this raises, the box is closed.
 
-        If a box that has served or waited before raises, the execution gets another box instead of the error.
+        If the box has served or waited before, the execution then gets another box instead of the error.
         """
 
     @abstractmethod
@@ -64,7 +64,7 @@ class BoxProvider(FramedProvider, Generic[B]):
         """Ends a box and everything that runs in it."""
 
     async def reserve(self, config: SandboxConfig) -> BoxPlace[B]:
-        """Reserves a place in a box for an execution, which has to leave it."""
+        """Reserves a slot in a box for an execution, which has to release it."""
         return await self._boxes.reserve(config if self._open else config.unowned, self._new_box)
 
     async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
@@ -91,7 +91,7 @@ class BoxProvider(FramedProvider, Generic[B]):
             raise unwrapped(failed.exceptions[0]) from failed
 
     async def aclose(self) -> None:
-        """Closes all boxes, busy ones after their last execution, and waits for the idle ones."""
+        """Closes all boxes, and waits for the idle ones. Busy boxes are closed after their last execution."""
         self._open = False
         if self._watch is not None:
             self._watch.cancel()
@@ -160,7 +160,7 @@ class BoxProvider(FramedProvider, Generic[B]):
             logger.warning("a box of sandbox %r could not be closed", self.name, exc_info=True)
 
     def _start(self, function: Callable[[], Awaitable[None]]) -> None:
-        """Runs the function in a task that `aclose` waits for."""
+        """Runs the function in a task for which `aclose` waits."""
         done = anyio.Event()
         self._pending.add(done)
 
@@ -175,7 +175,7 @@ class BoxProvider(FramedProvider, Generic[B]):
 
 
 class _OpenBox(Box["BoxPlace[B]"], Generic[B]):
-    """A box in the event loop that opened it."""
+    """Box, used in the event loop that opened it."""
 
     def __init__(self, provider: BoxProvider[B], content: B) -> None:
         super().__init__(provider.executions_at_once)
@@ -205,21 +205,21 @@ class _OpenBox(Box["BoxPlace[B]"], Generic[B]):
 
 
 class BoxPlace(Generic[B]):
-    """One execution's place in a box."""
+    """Slot of one execution in a box."""
 
     def __init__(self, box: _OpenBox[B]) -> None:
         self.box = box
         self._left = False
 
     def leave(self) -> None:
-        """Releases the place. Idempotent."""
+        """Releases the slot. Idempotent."""
         if not self._left:
             self._left = True
             self.box.leave()
 
 
 class _ChannelInBox(GuestChannel):
-    """A guest's channel; once it is closed, its box can serve the next execution."""
+    """Channel of a guest. Once it is closed, its box can serve the next execution."""
 
     def __init__(self, channel: GuestChannel, place: BoxPlace[B]) -> None:
         self._channel = channel
@@ -244,7 +244,7 @@ class _ChannelInBox(GuestChannel):
         try:
             await self._channel.aclose()
         except BaseException:
-            self._place.box.retire()  # its guest may still run
+            self._place.box.retire()  # its guest can still be running
             raise
         finally:
             if not self._ready:

@@ -1,4 +1,4 @@
-"""Engine-specific parts of a guest's reports: stack traces, messages, and endings."""
+"""Engine-specific parts of a guest's reports: stack traces, messages, and how the engine ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _OF_NOTHING = re.compile(
 )
 _MAX_EXPRESSION = 80
 _MAX_LOOK = 400
-"""Number of characters before a position that are searched."""
+"""Maximum number of characters before a position that are searched."""
 _MEMBER = re.compile(r"\s*(?:\?\s*)?\.\s*\Z")
 _NAME = re.compile(r"[\w$#]+\Z")
 _CLOSING = {")": "(", "]": "["}
 
 
 def explained(message: str, source: str, position: Position | None) -> str:
-    """Adds the model's expression that was undefined or null to a message, if it can be determined."""
+    """Adds to a message the model's expression that was undefined or null, if it can be determined."""
     match = _OF_NOTHING.fullmatch(message)
     if match is None or position is None:
         return message
@@ -53,7 +53,8 @@ def _owner(before: str, after: str, verb: str, name: str) -> str | None:
 
 
 def _start(text: str, *, one: bool = False) -> int | None:
-    """Finds the start of an expression of names, members, calls and brackets at the end; `one`: of its last part."""
+    """Finds the start of an expression of names, members, calls and brackets that ends the text; with `one`, of its
+    last part."""
     at = len(text.rstrip())
     while at > 0:
         if text[at - 1] in _CLOSING:
@@ -85,7 +86,7 @@ def _start(text: str, *, one: bool = False) -> int | None:
 
 
 def _opening(text: str, at: int) -> int | None:
-    """Finds the bracket that the one at `at` closes, ignoring quoted texts."""
+    """Finds the bracket that the bracket at `at` closes, ignoring quoted texts."""
     expected: list[str] = []
     while at >= 0:
         character = text[at]
@@ -113,7 +114,7 @@ _LINE_END = re.compile("\r\n|[\r\n\u2028\u2029]")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A stack with only the program's frames, and its innermost position."""
+    """Stack with only the program's frames, and its innermost position."""
 
     text: str
     position: Position | None
@@ -125,7 +126,7 @@ class GuestEngine(ABC):
     file: ClassVar[str]
     """Name under which the guest runs a program. Models see it without the prefix `corral:`."""
     place: ClassVar[re.Pattern[str]]
-    """Position of the program in a text of the engine, with the groups `line` and `column`."""
+    """Pattern of a position of the program in the engine's texts, with the groups `line` and `column`."""
     crashes_out_of_memory: ClassVar[bool]
     """True if a signal without a text can mean that memory has run out."""
 
@@ -197,7 +198,7 @@ class _V8(GuestEngine):
 
 class _CPython(GuestEngine):
     file = "corral:program.py"
-    # CPython's own stacks have columns; those that a program prints have none.
+    # CPython's stacks as reported have columns; stacks that a program prints do not.
     place = re.compile(r'File "corral:program\.py", line (?P<line>\d{1,7})(?::(?P<column>\d{1,7}))?', re.ASCII)
     crashes_out_of_memory = False
 
@@ -212,7 +213,7 @@ class _CPython(GuestEngine):
 
 
 ENGINES: Mapping[Language, GuestEngine] = {"typescript": _V8(), "python": _CPython()}
-"""Each language's engine."""
+"""Engine of each language."""
 
 
 def _position(place: re.Match[str], program: Program) -> Position:

@@ -1,4 +1,4 @@
-"""Interprets a guest's EXIT, or its absence. Everything in an EXIT is the guest's claim: nothing is trusted."""
+"""Interprets a guest's EXIT, or its absence. Everything in an EXIT is just the guest's claim, so nothing is trusted."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _OWN_CODES = frozenset(
         *(CallBudgetExceeded, InvalidArguments, MemoryExceeded, MessageTooLarge, OutputExceeded, ToolNotFound),
     )
 )
-"""Error codes that a guest can report by itself, because any program can cause them without an effect. Any other
-code has to be one that a call of the run has failed with; otherwise it only means that the program failed."""
+"""Error codes that a guest can report by itself, because any program can cause them without effects. Any other code
+must be the code of a call that failed in this run; otherwise it only means that the program failed."""
 _MAX_TEXT = 8_100
-"""Of an error: the part of a text that guests keep, and their note of how much is missing."""
+"""Maximum characters of an error's text that guests keep, with their note of how much is missing."""
 
 
 def failed_exit(error: CorralError) -> Exit:

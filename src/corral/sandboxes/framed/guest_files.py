@@ -1,4 +1,4 @@
-"""Guests of each language as files and a command, for any place with the engine."""
+"""Guests of each language as files and a command, for any machine with the engine."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from corral.sandboxes.channel import GuestFiles
 from corral.types import Language, SandboxConfig
 
 DENO_ENVIRONMENT = {"DENO_DIR": "/dev/null/deno", "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
-"""The engine's whole environment: no cache, so that programs leave nothing for the next one and nothing is written;
-and no check for a newer engine."""
+"""The engine's whole environment. Disables its cache, so that programs leave nothing for later ones and nothing is
+written, and its check for new versions."""
 _HEAP_RESERVE_MB = 32
-"""V8 heap for the guest runtime, the engine's bookkeeping and arrays that are copied as they grow, above
-the program's memory."""
+"""Size of V8's heap above the program's memory: for the guest runtime, the engine's bookkeeping, and arrays that are
+copied as they grow."""
 _SEMI_SPACE_MB = 32
-"""Space for young objects, of which V8 has three. The default depends on the machine's size, which is hidden."""
+"""Size of a space for young objects, of which V8 has three. The default depends on the machine's size, which is
+hidden."""
 _NO_EVAL = "--disallow-code-generation-from-strings"
 
 
@@ -36,7 +37,7 @@ def _deno(config: SandboxConfig) -> GuestFiles:
 
 
 def is_node(engine: str) -> bool:
-    """True if a command's name is that of Node."""
+    """True if a command's name is Node's."""
     return "node" in PurePosixPath(engine).name
 
 
@@ -65,7 +66,7 @@ _GUESTS: Mapping[Language, Callable[[SandboxConfig], GuestFiles]] = {"typescript
 def deno_options(
     memory_mb: int, *, allow_eval: bool, v8_flags: Iterable[str] = (), space: Space = NO_SPACE
 ) -> tuple[str, ...]:
-    """Returns Deno's own options: no permissions except the space's directories, and a heap for this memory."""
+    """Returns Deno's own options: a heap for this memory, and no permissions except for the space's directories."""
     flags = [*_heap(memory_mb), *v8_flags]
     if not allow_eval:
         flags.append(_NO_EVAL)

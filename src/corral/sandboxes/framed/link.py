@@ -1,4 +1,4 @@
-"""A session's connection to its guest: `Link`, and `ChannelLink` over any `GuestChannel`."""
+"""Connection of a session to its guest: `Link`, and `ChannelLink` over any `GuestChannel`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 
 class Link(Protocol):
-    """Connection to a guest. Raw descriptors have their own, because an asynchronous stream costs four times as much
-    per message."""
+    """Connection to a guest. Raw descriptors have an implementation of their own, because a message over an
+    asynchronous stream costs four times as much."""
 
     @property
     def nonce(self) -> bytes:
@@ -38,11 +38,11 @@ class Link(Protocol):
         ...
 
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
-        """Passes the guest's output to `receive` as it arrives within the block, and `b""` once at its end."""
+        """During the block, passes the guest's output to `receive` as it arrives, and `b""` once at its end."""
         ...
 
     def write_now(self, data: bytes | bytearray) -> int:
-        """Writes as much as the guest takes at once, and returns the number of bytes."""
+        """Writes as much as the guest accepts at once, and returns the number of bytes."""
         ...
 
     async def write(self, data: bytes | bytearray) -> None: ...
@@ -71,7 +71,7 @@ class ReadyReader:
         """True once READY is complete.
 
         Raises:
-            StartFailed: the output is something else.
+            StartFailed: the output is not READY.
         """
         try:
             for frame in self._frames.feed(data):
@@ -84,7 +84,7 @@ class ReadyReader:
 
 
 class ChannelLink:
-    """A link over a channel. Call `ready` first, then run one session; `aclose` ends the guest."""
+    """Link over a channel. Call `ready` first, then run one session. `aclose` ends the guest."""
 
     def __init__(self, channel: GuestChannel) -> None:
         self.nonce = secrets.token_bytes(NONCE_BYTES)
@@ -96,7 +96,7 @@ class ChannelLink:
         self._closed = False
 
     async def ready(self) -> None:
-        """Waits for READY; the caller sets the timeout.
+        """Waits for READY. The caller sets the timeout.
 
         Raises:
             StartFailed: the guest ended first, or wrote something else.
@@ -123,7 +123,7 @@ class ChannelLink:
             finally:
                 self._receive = None
                 tasks.cancel_scope.cancel()
-                tasks.cancel_scope.shield = True  # a deadline meanwhile must not discard received output
+                tasks.cancel_scope.shield = True  # a deadline must not discard received output
 
     def write_now(self, data: bytes | bytearray) -> int:
         del data
@@ -133,7 +133,7 @@ class ChannelLink:
         await self._or_end(self._channel.send(bytes(data)))
 
     def kill(self) -> None:
-        spawn(self.aclose)  # timers of the event loop, which cannot use a task group, call this too
+        spawn(self.aclose)  # also called by timers of the event loop, which cannot use a task group
         self._end()
 
     def cpu_time(self) -> float | None:
@@ -156,7 +156,7 @@ class ChannelLink:
         return PostMortem()
 
     async def aclose(self) -> None:
-        """Ends the guest. Idempotent; a second caller waits for the first."""
+        """Ends the guest. Idempotent; further callers wait for the first."""
         with anyio.CancelScope(shield=True):
             async with self._closing:
                 if self._closed:
@@ -190,7 +190,7 @@ class ChannelLink:
             await anyio.sleep(_MEASURE_SECONDS)
 
     async def _or_end(self, operation: Awaitable[T]) -> T | None:
-        """Awaits an operation; an error of the channel ends the guest."""
+        """Awaits an operation. An error of the channel ends the guest."""
         try:
             return await operation
         except Exception:

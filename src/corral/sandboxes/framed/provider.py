@@ -19,7 +19,7 @@ ENFORCED_BY_SESSION: frozenset[LimitName] = frozenset({"value_bytes", "log_bytes
 
 
 class FramedProvider(SandboxProvider):
-    """Runs programs wherever `connect` can start an engine and pass bytes to and from it.
+    """Runs programs on any machine on which `connect` can start an engine and exchange bytes with it.
 
     A subclass declares its properties and implements `connect`. The base handles calls, console output, results, error
     positions, limits and cleanup.
@@ -28,11 +28,12 @@ class FramedProvider(SandboxProvider):
     languages: ClassVar[frozenset[Language]]
     """Languages whose engine is available: Deno for TypeScript, CPython for Python."""
     containment: ContainmentKind
-    """Containment of the place. Results show it, and its strength is compared with `Containment.required`."""
+    """Containment of the machine. Results show it, and its strength is compared with `Containment.required`."""
     enforces: frozenset[LimitName] = frozenset()
-    """Limits that the place enforces: `memory_mb`, and `cpu_seconds` if it can enforce or its channels measure it."""
+    """Limits that the machine enforces: `memory_mb`, and `cpu_seconds` if it enforces that or its channels measure
+    it."""
     start_timeout_seconds: float = 30.0
-    """Maximum time for `connect` and for the guest to get ready."""
+    """Maximum seconds for `connect`, and for the guest to get ready."""
 
     @abstractmethod
     async def connect(self, config: SandboxConfig, guest: GuestFiles) -> GuestChannel:
@@ -69,13 +70,13 @@ class FramedProvider(SandboxProvider):
         return guest_files(config)
 
     def check_tier(self, config: SandboxConfig) -> None:
-        """Raises `StartFailed` if the place is below the required tier."""
+        """Raises `StartFailed` if the machine's containment is below the required tier."""
         if not self.containment.reaches(config.required_tier):
             raise below_required_tier(self.name, self.containment, config.required_tier)
 
 
 class _Connected(Sandbox):
-    """A guest behind a channel; executes one job."""
+    """Guest behind a channel. Executes one job."""
 
     def __init__(self, link: ChannelLink, containment: ContainmentKind, memory_mb: int) -> None:
         self.containment = containment

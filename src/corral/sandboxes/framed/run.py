@@ -20,19 +20,20 @@ from corral.types import Exit, LogEntry, PipeEndpoint
 logger = get_logger("corral.sandboxes")
 
 _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of")
-"""Texts that V8, or its host process, writes to standard error before it gives up."""
+"""Texts that V8 or its host process writes to standard error before it aborts."""
 _CRASHES = frozenset(getattr(signal, f"SIG{name}", 0) for name in ("ABRT", "SEGV", "TRAP", "ILL", "BUS")) - {0}
-"""Signals with which V8 ends without a text when memory runs out, if this system has them."""
+"""Signals with which V8 ends, without a text, when memory runs out, if this system has them."""
 _OUT_OF_CPU = getattr(signal, "SIGXCPU", 0)
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
 _IDLE_WAIT_SECONDS = 1.0
-"""Interval for a guest that used no processor time since the last check: 1,000 of them take a tenth of a processor."""
+"""Seconds until the next check of a guest that used no processor time since the last one. With 1,000 of them, checks
+take a tenth of a processor."""
 _GUEST_LIMITS = ("calls", "calls_in_flight", "value_bytes", "log_bytes", "tool_input_bytes")
 _MAX_THREADS = 64
-"""Deno has nine, and programs cannot create any. Nothing else limits them: RLIMIT_NPROC counts all processes of
-a user."""
+"""Maximum number of threads. Deno has nine, and programs cannot create any. Nothing else limits them, because
+RLIMIT_NPROC counts all processes of a user."""
 
 
 class GuestRun:
@@ -47,7 +48,8 @@ class GuestRun:
         self._cpu_used = 0.0
         self._session = GuestSession(link, _with_positions(job), endpoint)
         self.content: GuestExit | BridgeError | None = None
-        """End of the session: the unparsed EXIT, a violation, or None if the process ended without an EXIT."""
+        """How the session ended: an unparsed EXIT, a protocol violation, or None if the process ended without an
+        EXIT."""
 
     @property
     def is_clean(self) -> bool:
@@ -96,9 +98,9 @@ class GuestRun:
             return failed_exit(violation)
 
     def _watch_cpu(self) -> float | None:
-        """Ends the process when its processor time is used up, or if it has more threads than any engine makes.
+        """Ends the process if its processor time is used up, or if it has more threads than any engine creates.
 
-        Otherwise returns the delay until the next check: when the time could be up, on that many cores.
+        Otherwise returns the seconds until the next check, which is when its threads could have used up the time.
         """
         used = self._link.cpu_time()
         if used is None:
@@ -112,7 +114,7 @@ class GuestRun:
         return None
 
     async def _lost(self) -> Exit:
-        """Returns the reason why the guest ended without a result, as far as there are traces."""
+        """Returns the reason why the guest ended without a result, if anything shows it."""
         traces = PostMortem() if self._out_of_cpu else await self._link.post_mortem()
         status, errors = traces.status, traces.stderr.strip()
         if self._out_of_cpu or (status is not None and -status == _OUT_OF_CPU):
@@ -134,7 +136,7 @@ class GuestRun:
 
 
 def _wait_seconds(left: float, most: float = _MOST_WAIT_SECONDS) -> float:
-    """Returns the shortest time in which a program could use up its processor time on all cores, within limits."""
+    """Returns the shortest time in which a program could use up its processor time on all cores, within bounds."""
     return min(max(left / _CORES, _LEAST_WAIT_SECONDS), most)
 
 

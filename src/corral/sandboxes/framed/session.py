@@ -1,4 +1,4 @@
-"""One execution over a guest's pipes: frames in, handler calls, frames out. Every engine with our guest uses it."""
+"""One execution over a guest's pipes: frames in, handler calls, frames out. Used by every engine with our guest."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from corral.types import (
 )
 
 WINDOW_BYTES = 256_000
-"""Maximum of one stream's bytes that the program has not read, above which the tool waits. One item may be larger."""
+"""Maximum unread bytes of a stream, beyond which the tool waits. A single item can be larger."""
 _MARK_BYTES = WINDOW_BYTES // 2
 """Number of bytes after which a CHUNK requests a CREDIT."""
 
@@ -41,8 +41,8 @@ _MARK_BYTES = WINDOW_BYTES // 2
 class FramedStream:
     """Collects items until they are sent as one CHUNK, and counts the bytes that the program has not read.
 
-    `ready` is called when there is a CHUNK to send, `abandon` when the program stops reading. With `whole`, there is
-    one CHUNK, which requests no CREDIT: a durable program must not depend on the speed of its reads.
+    `ready` is called when there is a CHUNK to send, `abandon` when the program stops reading. With `whole`, there is a
+    single CHUNK, which requests no CREDIT, because a durable program must not depend on how fast it reads.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class FramedStream:
         self._items: list[bytes] = []
         """Items not yet sent."""
         self._size = 0
-        """Their bytes, and those sent since the last CHUNK that requested a CREDIT."""
+        """Bytes of these items, and of those sent since the last CHUNK that requested a CREDIT."""
         self._marks: deque[int] = deque()
         """Number of bytes for each expected CREDIT."""
         self._unread = 0
@@ -72,7 +72,7 @@ class FramedStream:
         ready(self)
 
     def put(self, item: EncodedValue) -> bool:
-        """Adds an item. False if the caller has to await `room` before the next one."""
+        """Adds an item. Returns False if the caller has to await `room` before the next one."""
         if not self._items:
             self._ready(self)
         self._items.append(item.text)
@@ -90,7 +90,7 @@ class FramedStream:
             await self._room.wait()
 
     def take(self) -> tuple[bytes, bool] | None:
-        """Returns the payload of a CHUNK of all items, and whether it has tags; None if there is nothing to send."""
+        """Returns the payload of a CHUNK with all items, and whether it has tags; None if there is nothing to send."""
         if self._cancelled or (self._opened and not self._items):
             return None
         self._opened = True
@@ -107,7 +107,7 @@ class FramedStream:
         """Handles a CREDIT: the program has read everything up to a CHUNK that requested one.
 
         Raises:
-            MalformedMessage: no CHUNK did.
+            MalformedMessage: no CHUNK has requested one.
         """
         if not self._marks:
             raise MalformedMessage("the sandbox sent a credit that was not requested")
@@ -119,7 +119,7 @@ class FramedStream:
         """Handles a CANCEL: the program stops reading.
 
         Raises:
-            MalformedMessage: it has already cancelled the stream.
+            MalformedMessage: the program has already cancelled the stream.
         """
         if self._cancelled:
             raise MalformedMessage("the sandbox cancelled a stream twice")
@@ -127,7 +127,7 @@ class FramedStream:
         self.abandon()
 
     def abandon(self) -> None:
-        """Ends the stream before its last item, unless it has ended."""
+        """Ends the stream before its last item, if it has not ended."""
         abandon, self._abandon = self._abandon, None
         if abandon is not None:
             abandon()
@@ -145,28 +145,30 @@ class FramedStream:
 
 _AROUND_BYTES = len('[,"",]')
 _NAME_BYTES = 1_000
-"""Maximum size in a CALL of the sequence number and the tool's path, and of the CALL of a timer."""
+"""Maximum bytes of the sequence number and the tool's path in a CALL, and of the CALL of a timer."""
 _NUMBER_BYTES = 100
-"""Maximum size of a CREDIT or a CANCEL: one number."""
+"""Maximum bytes of a CREDIT or a CANCEL, which is one number."""
 _EXIT_BYTES = 1_000_000
-"""Maximum size of an EXIT beside the value: an error's five texts of 8,000 characters, a hundred unawaited calls of
-1,200 and twenty remarks of 1,000, each character at most six bytes."""
+"""Maximum bytes of an EXIT in addition to the value: an error's five texts of 8,000 characters, a hundred unawaited
+calls of 1,200 and twenty remarks of 1,000, with up to six bytes per character."""
 _JSON_ESCAPE = 6
-"""Bytes of a one-byte control character as a JSON escape."""
+"""Bytes of the JSON escape of a one-byte control character."""
 _INPUT_BYTES = 8_000_000
-"""Encoded input of calls that are answered at the same time; Python objects can take 25 times as much."""
+"""Maximum encoded input of calls that are answered at the same time. As Python objects it can take 25 times as much."""
 _REPLY_BYTES = 8_000_000
-"""Replies that wait for the guest to read. Calls that arrive above this are answered later."""
+"""Maximum bytes of replies that wait for the guest to read. Calls that arrive beyond this are answered later."""
 _BURST = 16
-"""Replies of one turn that are sent together; with more, the guest would wait instead of working on them."""
+"""Maximum number of replies of one turn that are sent together. With more, the guest would wait when it could already
+work."""
 _LARGE = 1_000
-"""Size in bytes from which an input is decoded again, rather than kept as objects."""
+"""Bytes from which an input is decoded again later instead of kept as objects."""
 _MAX_TIMERS = 10_000
-"""Timers of a durable execution that run at the same time, beside its calls; its guest refuses more."""
+"""Maximum number of timers of a durable execution at the same time, in addition to its calls. Its guest refuses
+more."""
 _TIMER = TIMER.encode()
 _MAX_DIGEST = 64
 _SERVICE_CALLS = 1_000_000
-"""Calls of the host's services; the host keeps only a few bytes of each."""
+"""Maximum number of calls of the host's services. The host keeps only a few bytes of each."""
 _MAX_UNAWAITED = 100
 _MAX_REMARKS = 20
 _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error"})
@@ -174,19 +176,19 @@ _LEVELS: frozenset[LogLevel] = frozenset({"debug", "log", "info", "warn", "error
 logger = get_logger("corral.sandboxes")
 
 GuestExit = list[Any]
-"""A received EXIT: `[kind, value or error, unawaited, dropped log bytes, remarks]`; only that shape is checked."""
+"""Received EXIT: `[kind, value or error, unawaited, dropped log bytes, remarks]`. Only that shape has been checked."""
 
 
 class Seen:
-    """The host's own observations of a run, against which the guest's claims are checked."""
+    """The host's own observations of a run, against which it checks the guest's claims."""
 
     __slots__ = ("called", "failures", "printed")
 
     def __init__(self) -> None:
         self.called: list[str] = []
-        """Tools and services that it called, in order."""
+        """Tools and services that the program called, in order."""
         self.failures: set[str] = set()
-        """Error codes of its failed calls."""
+        """Error codes of the program's failed calls."""
         self.printed = False
 
     @property
@@ -197,8 +199,9 @@ class Seen:
 class GuestSession:
     """Runs one job in a guest that has sent READY.
 
-    Calls run concurrently. Tasks that have answered a call wait for the next one instead of ending, because starting a
-    task costs more than all guards together; replies that become ready in one turn are sent in one write.
+    Calls run concurrently, in worker tasks. A worker that has answered a call waits for the next one instead of ending,
+    because starting a task costs more than all guards together. Replies that become ready in one turn are sent in one
+    write.
     """
 
     def __init__(self, channel: Link, job: Job, endpoint: PipeEndpoint) -> None:
@@ -233,7 +236,7 @@ class GuestSession:
         """Number of CALLs."""
         self._cancels = 0
         self._timers: set[int] = set()
-        """Timers that have neither ended nor been cancelled."""
+        """Number of timers that have neither ended nor been cancelled."""
         self._ping_due = False
         self._pings = self._pongs = 0
         self._state = GuestState(0, "")
@@ -244,7 +247,7 @@ class GuestSession:
             self._take[FrameKind.CANCEL] = self._cancel
         self._log_room = limits.log_bytes
         self._lines: dict[LogLevel, list[str]] = {}
-        """By level, the parts of an unfinished entry."""
+        """Parts of an unfinished entry, by level."""
         self._calls_room = limits.calls
         self._service_calls_room = _SERVICE_CALLS
         self._services = frozenset(name.encode() for name in self._service_names)
@@ -259,28 +262,28 @@ class GuestSession:
         """Encoded size of calls that are being answered."""
         self._idle: list[OneShot[None]] = []
         self._summoned = 0
-        """Number of workers that will look for a call."""
+        """Number of workers that have been woken to look for a call."""
         self._busy = 0
         """Number of workers with a call."""
         self._serving: dict[anyio.CancelScope, CallRequest] = {}
-        """Each worker's call."""
+        """Call of each worker, by its cancel scope."""
         self._answered: anyio.Event | None = None
-        """Set when no worker has a call any more, once the unneeded calls have been cut short."""
+        """Set once no worker has a call any more, after unneeded calls were cancelled."""
         self._ending = False
-        """The program has ended, and its calls have a grace period."""
+        """True once the program has ended and its calls have a grace period."""
         self.cut_short: list[str] = []
-        """Tools whose calls were cut short after that."""
+        """Tools whose calls were cancelled after that period."""
         self._streams: dict[int, FramedStream] = {}
         """Streams by the number of their call, including ended ones."""
         self._unsent_streams: list[FramedStream] = []
         self._unread = False
-        """The program has ended, so that nothing reads its streams."""
+        """True once the program has ended, so that nothing reads its streams."""
         self._attention: OneShot[None] | None = None
         self._over = False
         self._outcome: GuestExit | BridgeError | None = None
         self.seen = Seen()
         self.held: GuestExit | None = None
-        """The program's outcome in the form of an EXIT, if it came before its last calls were answered."""
+        """Outcome of the program, in the form of an EXIT, if it arrived before the last calls were answered."""
 
     @property
     def is_clean(self) -> bool:
@@ -291,7 +294,7 @@ class GuestSession:
         """Sends START and serves the guest. Returns its EXIT, or None if it ended without one.
 
         Raises:
-            MalformedMessage, MessageTooLarge: the guest broke the protocol and must not be used further.
+            MalformedMessage, MessageTooLarge: the guest broke the protocol, and must not be used any more.
         """
         try:
             await self._serve(start)
@@ -309,17 +312,17 @@ class GuestSession:
                     await self._channel.write(encode_frame(FrameKind.START, to_json([start]), self._channel.nonce))
                     await self._attend(tasks)
                 except BaseException:
-                    self._channel.kill()  # at once, even if a tool is slow to react to its cancellation
+                    self._channel.kill()  # at once, because a tool can be slow to react to its cancellation
                     raise
             await self._finish_calls()
             while self._idle:
-                self._idle.pop().set(None)  # to let them notice the end
+                self._idle.pop().set(None)  # so that they notice the end
             if self._busy or self._summoned or self._writing or self._ending:
                 tasks.cancel_scope.cancel()
-            tasks.cancel_scope.shield = True  # all tasks end now; a deadline meanwhile must not take the outcome
+            tasks.cancel_scope.shield = True  # all tasks end now, and a deadline must not discard the outcome
 
     def _receive(self, data: bytes) -> None:
-        """Handles the guest's output; `b""` is its end. Called by the event loop, outside of any task."""
+        """Handles the guest's output; `b""` is its end. Called by the event loop, outside any task."""
         if self._over:
             return
         try:
@@ -363,10 +366,10 @@ class GuestSession:
     # --- durable executions
 
     def _stated(self, frame: Frame) -> Any:
-        """Returns the members of a frame without the state of a durable program, which it keeps.
+        """Removes the state of a durable program from a frame, keeps it, and returns the other members.
 
         Raises:
-            MalformedMessage: the guest states another number of calls than it made.
+            MalformedMessage: the guest states a number of calls that differs from the calls it made.
         """
         content: Any = decode_value(frame.payload, tagged=frame.tagged)
         if self._journal is None:
@@ -379,7 +382,7 @@ class GuestSession:
                 raise MalformedMessage("the sandbox stated a wrong number of calls")
 
     def _ask(self) -> None:
-        """Sends a PING behind the replies that are being made."""
+        """Sends a PING after the replies that are being made."""
         self._ping_due = self._corked = True
         self._wake()
 
@@ -414,7 +417,7 @@ class GuestSession:
         self._over = True
 
     def _queue(self, frame: Frame) -> None:
-        """Queues a call without decoding it, as its input may become 25 times as large."""
+        """Queues a call without decoding it, because its input can become 25 times as large."""
         if self._ending:
             raise MalformedMessage("the sandbox sent a call after the program had ended")
         if self._services and self._is_service(frame):
@@ -439,7 +442,7 @@ class GuestSession:
         return _name_in(frame) in self._services
 
     async def _attend(self, tasks: TaskGroup) -> None:
-        """Does what requires a task: starts further workers, and writes the replies of a busy turn."""
+        """Does everything that requires a task: starts further workers, and writes the replies of a busy turn."""
         granted = False
         while not self._over:
             if self._ending and not granted:
@@ -450,7 +453,7 @@ class GuestSession:
             if self._unsent_streams:
                 self._send_chunks(tasks)
             if self._corked:
-                await anyio.lowlevel.checkpoint()  # lets all calls of one turn run to their first wait
+                await anyio.lowlevel.checkpoint()  # all calls of one turn run to their first wait
                 self._corked = False
                 if self._ping_due:
                     self._ping_due = False
@@ -462,7 +465,7 @@ class GuestSession:
                 await self._attention.wait()
 
     async def _grant(self, tasks: TaskGroup) -> None:
-        """Gives the calls of a program that has ended a grace period, then makes the guest exit without the rest."""
+        """Gives the calls of an ended program a grace period, then makes the guest exit without the remaining ones."""
         await (anyio.sleep(GRACE_SECONDS) if self._journal is None else self._journal.grace())
         self.cut_short += self._cut_short()
         await self._wait_for_workers()
@@ -472,7 +475,7 @@ class GuestSession:
         self._flush(tasks)
 
     async def _finish_calls(self) -> None:
-        """After the guest has exited, waits for the calls that must finish; the others end now."""
+        """After the guest has exited, cancels its calls, except those that must finish, for which it waits."""
         if not self._busy or isinstance(self._outcome, BridgeError):
             return
         self._cut_short()
@@ -480,7 +483,7 @@ class GuestSession:
         await self._wait_for_workers()
 
     def _cut_short(self) -> list[str]:
-        """Cancels the calls that need not finish, and returns their tools; ends all streams."""
+        """Cancels the calls that need not finish, and returns their tools. Ends all streams."""
         self._unassigned.clear()
         cut = {
             scope: call.tool
@@ -512,7 +515,8 @@ class GuestSession:
                 raise MalformedMessage("the sandbox named a stream that it does not have")
 
     def _stream_ready(self, stream: FramedStream) -> None:
-        """Sends its items in the next turn, with those added until then; in a durable execution with the reply."""
+        """Sends a stream's items in the next turn, with those added until then. In a durable execution, sends them with
+        the reply."""
         if self._journal is not None:
             return
         self._unsent_streams.append(stream)
@@ -539,10 +543,10 @@ class GuestSession:
             await self._answered.wait()
 
     def _summon(self, tasks: TaskGroup) -> None:
-        """Starts enough workers that queued calls do not wait behind a busy one.
+        """Starts enough workers that no queued call waits behind a busy worker.
 
-        The number of workers at most doubles in a turn: the first ones answer all calls that do not wait, and for those
-        that wait there are enough after a few turns.
+        The number of workers at most doubles in a turn. The first ones answer all calls that do not wait, and after a
+        few turns there are enough for the others.
         """
         missing = min(len(self._unassigned), self._busy + 1)
         while self._summoned < missing:
@@ -553,7 +557,7 @@ class GuestSession:
                 tasks.start_soon(self._work, tasks)
 
     async def _work(self, tasks: TaskGroup) -> None:
-        """Answers calls, one after another, until the session ends or the current call is cut short."""
+        """Answers calls, one after another, until the session ends or the current call is cancelled."""
         with anyio.CancelScope() as scope:
             await self._answer(tasks, scope)
         if scope.cancelled_caught:
@@ -592,7 +596,7 @@ class GuestSession:
                     self._timers.discard(call.sequence)
                 else:
                     self._unanswered -= 1
-                del frame, call, reply  # this worker may be idle for a long time
+                del frame, call, reply  # because this worker can be idle for a long time
                 self._input_bytes -= size
                 self._unsent += 1
                 if not self._corked or self._unsent >= _BURST:
@@ -600,13 +604,13 @@ class GuestSession:
                 del self._serving[scope]
             self._leave(scope)
             if scope.cancel_called:
-                return  # the cancellation came too late: waiting would raise it, and this worker would leave twice
+                return  # cancelled too late: the next wait would raise, and this worker would leave twice
             wake = self._make_one_shot()
             self._idle.append(wake)
             await wake.wait()
 
     def _has_room(self, frame: Frame) -> bool:
-        """True if a call fits beside those that are being answered, and their replies."""
+        """True if there is room for a call next to those that are being answered, and their replies."""
         if len(self._replies) > _REPLY_BYTES:
             return False  # `_drain` will check again
         return self._input_bytes == 0 or self._input_bytes + len(frame.payload) <= _INPUT_BYTES
@@ -642,11 +646,11 @@ class GuestSession:
         return self._reply(b"[%d,true,%b%b]" % (call.sequence, value.text, stamp), tagged=value.tagged)
 
     def _reply(self, payload: bytes, *, tagged: bool) -> bytes:
-        # Without the nonce: the guest does not need it, and it must not be in data that the program can reach.
+        # Without the nonce, which the guest does not need, and which must not be in data that the program can reach.
         return encode_frame(FrameKind.REPLY, payload, NO_NONCE, tagged=tagged)
 
     def _flush(self, tasks: TaskGroup) -> None:
-        """Writes pending output; if the guest does not take all of it at once, a task writes the rest."""
+        """Writes pending output. If the guest does not accept all of it at once, a task writes the remainder."""
         if self._writing:
             return
         self._unsent = 0
@@ -682,7 +686,7 @@ class GuestSession:
                 raise MalformedMessage("the sandbox sent console output that is not well formed, or more than allowed")
 
     def _say(self, level: LogLevel, text: str) -> None:
-        """Emits an entry that ends with this text."""
+        """Emits the entry that ends with this text."""
         parts = self._lines.pop(level, None)
         self.seen.printed = True
         self._job.on_log(LogEntry(level=level, text=text if parts is None else "".join([*parts, text])))
@@ -710,7 +714,7 @@ def _input_of(frame: Frame) -> object:
 
 
 def _outcome(content: Any) -> tuple[GuestExit, bool]:
-    """Returns an outcome in the form of an EXIT, and whether all of the program's calls are still to be answered."""
+    """Returns an outcome in the form of an EXIT, and True if all of the program's calls are still to be answered."""
     match content:
         case ["value" | "error" as kind, content, bool() as lasts]:
             return [kind, content, [], 0, []], lasts

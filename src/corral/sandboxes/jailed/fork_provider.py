@@ -23,7 +23,7 @@ from corral.types import SandboxConfig
 
 _TRIAL_SECONDS = 5.0
 _TRIALS_SECONDS = 10.0
-"""Deadline for all trials of one server."""
+"""Maximum seconds for all trials of one server."""
 _PRELOAD_SECONDS = 10.0
 _VALUE_BYTES = 20_000
 _MOST_REASONS = 5
@@ -31,16 +31,16 @@ _MOST_NAMES = 20
 _REASON_CHARS = 300
 _ANSWER_BYTES = 100_000
 _MOST_BYTES = 32 << 20
-"""Maximum size of the texts that one server gets."""
+"""Maximum bytes of the texts that one server gets."""
 _LIMITS = {"calls": 1, "calls_in_flight": 1, "value_bytes": _VALUE_BYTES, "tool_input_bytes": 1, "log_bytes": 0}
 
 
 class PreloadFailed(Exception):
-    """A server is unusable because packages behaved differently in it than in their trials."""
+    """Packages behaved differently in a server than in their trials, so that server is unusable."""
 
 
 async def preload(guest: StartedGuest, packages: NpmModules, space: Space) -> StartedGuest:
-    """Has a server evaluate the packages that can be shared. Notes in `trials` why others are not.
+    """Has a server evaluate the packages that can be shared. Records in `trials` why others cannot.
 
     Raises:
         PreloadFailed: close this server, and start another without preloaded packages.
@@ -77,7 +77,7 @@ async def preload(guest: StartedGuest, packages: NpmModules, space: Space) -> St
 
 
 async def _try_all(guest: StartedGuest, packages: NpmModules, space: Space) -> None:
-    """Loads each package that was not tried yet, one after the other."""
+    """Loads each package that was not tried yet, one after the other, in a separate process."""
     deadline = anyio.current_time() + _TRIALS_SECONDS
     for name in packages.names:
         if name in packages.trials:
@@ -85,7 +85,7 @@ async def _try_all(guest: StartedGuest, packages: NpmModules, space: Space) -> N
         seconds = deadline - anyio.current_time()
         if seconds < _TRIAL_SECONDS:
             logger.warning("package %r is not preloaded yet: trials of other packages used up the time", name)
-            continue  # another server tries it
+            continue  # another server will try it
         try:
             texts = await packages.texts([name])
             with anyio.fail_after(_TRIAL_SECONDS):
@@ -148,7 +148,7 @@ def _names(answer: bytes) -> set[str]:
     """Parses the answer of a server that has run untrusted code.
 
     Raises:
-        ValueError: it is malformed.
+        ValueError: the answer is malformed.
     """
     try:
         content: Any = json.loads(answer)
@@ -175,7 +175,7 @@ class ForkProvider(JailedProvider):
     """Keeps `pool_size` servers ready for new users; one by default.
 
     Raises:
-        ConfigError: as `JailedProvider`.
+        ConfigError: see `JailedProvider`.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class ForkProvider(JailedProvider):
         )
 
     def prepare(self, config: SandboxConfig) -> bool:
-        """Starts a server for this configuration in the background. True if one is ready."""
+        """Starts a server for this configuration in the background. Returns True if one is ready."""
         return self._servers.has(config) or self._pool.want(config.unowned)
 
     async def _guest(self, config: SandboxConfig) -> JailedGuest:

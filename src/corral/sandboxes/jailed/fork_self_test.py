@@ -1,4 +1,4 @@
-"""Self-test of a TypeScript fork server, which relies on engine internals that a release can change."""
+"""Self-test of a TypeScript fork server, which relies on internals of the engine that a release can change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from corral.sandboxes.jailed.guest_starter import GuestProcess, StartedGuest
 from corral.types import SandboxConfig
 
 _SECONDS = 10.0
-"""Deadline for the whole test, which takes a tenth of a second."""
+"""Maximum seconds for the whole test, which takes a tenth of a second."""
 _VALUE_BYTES = 1000
 _LOG_BYTES = 0
 _KILLED = -9
@@ -37,7 +37,7 @@ _ALL_PARTS = f"""
     try {{ null.x; }} catch (error) {{ if (!error.stack.includes("corral:program.ts")) throw error; }}
     return [byteLength, kept.length, crypto.randomUUID(), Math.random()];
 """
-"""Timers, threads of the engine, garbage collection, errors, random numbers."""
+"""Program that uses timers, threads of the engine, garbage collection, errors and random numbers."""
 _SOME_PARTS = """
     await new Promise((done) => setTimeout(done, 1));
     await crypto.subtle.digest("SHA-256", new Uint8Array(1));
@@ -48,13 +48,13 @@ _ENDLESS = "for (;;);"
 
 
 _passed: set[tuple[Hashable, Tier]] = set()
-"""Engines that have passed the test in this process, and the tier."""
+"""Engines that have passed the test in this process, each with its tier."""
 
 
 class SelfTestedStart:
-    """Starts guests, and tests the first one of an `engine` in this process. Any thread can call it.
+    """Starts guests, and tests the first one of an `engine` in this process. Thread-safe.
 
-    Once the test has failed, it starts no more, unless the guest was killed from outside.
+    Once the test has failed, it starts no more guests, unless the failure was that the guest was killed from outside.
     """
 
     def __init__(self, start: Callable[[SandboxConfig, bool], StartedGuest], engine: Callable[[], Hashable]) -> None:
@@ -77,7 +77,7 @@ class SelfTestedStart:
         """Starts a guest.
 
         Raises:
-            StartFailed: as `GuestStarter.start`, or with the reason why guests do not fork here.
+            StartFailed: see `GuestStarter.start`, or guests do not fork here; the message has the reason.
         """
         if self._passed:
             return self._start(config, in_advance)
@@ -100,7 +100,8 @@ class SelfTestedStart:
 
 
 def _was_killed(guest: StartedGuest) -> bool:
-    """True if it was killed, as the kernel does when memory is short; the engine may still be fine. Blocks."""
+    """True if the guest was killed, as the kernel does when memory is short; the engine itself can still be fine.
+    Blocks."""
     return not guest.process.alive and anyio.run(guest.process.wait, _SECONDS) == _KILLED
 
 
@@ -108,7 +109,7 @@ async def expect_health(guest: StartedGuest, *, writes: bool) -> None:
     """Checks that a server still forks processes that wait, compute, and draw their own random numbers.
 
     Raises:
-        StartFailed: it does not.
+        StartFailed: the server does not.
     """
     first, second = [_value(await _run(guest, _SOME_PARTS, writes=writes)) for _ in range(2)]
     if any(mine == others for mine, others in zip(first, second, strict=True)):
@@ -116,7 +117,7 @@ async def expect_health(guest: StartedGuest, *, writes: bool) -> None:
 
 
 def self_test(guest: StartedGuest) -> None:
-    """Makes a server fork processes that use the engine's features that a fork could break. Blocks.
+    """Makes a server fork processes that use all features of the engine that a fork could break. Blocks.
 
     Raises:
         StartFailed: a fork behaved differently from a separate process.
@@ -146,7 +147,7 @@ async def _run(guest: StartedGuest, code: str, *, writes: bool = False) -> list[
 
 
 async def _end(guest: StartedGuest) -> None:
-    """Ends a process that would never end by itself."""
+    """Ends a process that would otherwise never end."""
     process = forked(guest)
     try:
         await process.write(start_frame(_content(_ENDLESS), process))

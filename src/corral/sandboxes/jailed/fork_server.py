@@ -1,4 +1,4 @@
-"""The host's side of a fork server: a guest that forks a process for each execution of one owner."""
+"""Host's side of a fork server: a guest that forks a process for each execution of one owner."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from corral.sandboxes.jailed.guest_starter import GuestProcess, StartedGuest
 from corral.sandboxes.pool import Box
 
 _MOST_AT_ONCE = 256
-"""Maximum number of a server's processes; it keeps three descriptors for each, and has 1,024."""
+"""Maximum number of a server's processes. The server keeps three descriptors for each, and has 1,024."""
 _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
-"""Requests arrive faster than it forks: unix(7)."""
+"""Errors if requests arrive faster than it forks: unix(7)."""
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
-"""It has closed the socket, a moment before its process counts as ended."""
+"""Errors after it has closed the socket, a moment before its process counts as ended."""
 
 
 class ForkServer(Box["Fork"]):
     """Forks processes on request, from any event loop, until it is retired or has ended.
 
-    When a process has ended, the next is forked ahead, as creating a process takes longer than running a small
-    program. The outcome of the previous one does not wait for it.
+    When a process has ended, the next one is forked in advance, because creating a process takes longer than running a
+    small program. The outcome of the previous program does not wait for that.
     """
 
     def __init__(self, guest: StartedGuest, *, writes: bool = False) -> None:
@@ -47,7 +47,7 @@ class ForkServer(Box["Fork"]):
 
     @override
     def enter(self) -> Fork | None:
-        """Returns a new process for one execution, created later."""
+        """Returns a new process for one execution. The process is created later."""
         if not self._guest.alive:
             self.retire()
             return None
@@ -74,7 +74,7 @@ class ForkServer(Box["Fork"]):
         if loop is None:
             self._fork_ahead()
         else:
-            loop.call_soon(self._fork_ahead)  # after the pending result
+            loop.call_soon(self._fork_ahead)  # runs after the pending result
 
     @override
     def end(self) -> None:
@@ -88,7 +88,7 @@ class ForkServer(Box["Fork"]):
     def _fork_ahead(self) -> None:
         with self._lock:
             if self._spare is None and not self.retired:
-                with contextlib.suppress(StartFailed):  # the next request reports it
+                with contextlib.suppress(StartFailed):  # the next request will report it
                     self._spare = fork(self._guest, writes=self._writes)
 
 
@@ -112,7 +112,7 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
 
 @cache
 def fork_message(tier: Tier, writes: bool) -> str:
-    """Returns the message that requests a process; once code was preloaded, the server accepts no other message."""
+    """Returns the message that requests a process. Once code was preloaded, the server accepts no other message."""
     program = None if tier == "none" else b64encode(filter_program(profile="program", writes=writes)).decode()
     return json.dumps({"filter": program})
 

@@ -24,11 +24,11 @@ from corral.sandboxes.framed.link import ReadyReader
 from corral.types import SandboxConfig
 
 _GRACE_SECONDS = 0.2
-"""Time for a process to exit by itself after its pipe has closed, so that its status shows the reason."""
+"""Seconds for a process to exit by itself after its pipe has closed, so that its status shows the reason."""
 
 
 class GuestProcess(ContainedProcess):
-    """A process whose frames carry the nonce of the one execution that it serves."""
+    """Process whose frames carry the nonce of the one execution that it serves."""
 
     def __init__(self, child: Child) -> None:
         super().__init__(child)
@@ -39,7 +39,7 @@ class GuestProcess(ContainedProcess):
         self.nonce = secrets.token_bytes(NONCE_BYTES)
 
     async def post_mortem(self) -> PostMortem:
-        """Returns its exit status, and the end of its standard error; ends it if it still runs."""
+        """Returns the exit status and the end of the standard error. Ends the process if it still runs."""
         status = await self.wait(_GRACE_SECONDS)
         return PostMortem(status=status, stderr=self.error_tail() or self.failure or "")
 
@@ -48,35 +48,36 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 GUEST_FILE = "guest:"
-"""Prefix of an argument that names a file of the guest's code; replaced by its path in the jail."""
+"""Prefix of an argument that names a file of the guest's code. The file's path in the jail replaces it."""
 VARIABLE = "variable:"
-"""Prefix of an argument `NAME=VALUE` that is a variable of the environment instead."""
+"""Prefix of an argument `NAME=VALUE` that sets an environment variable instead."""
 MOUNTED = "mount:"
-"""Prefix of an argument that is the path of a mount in namespaces; replaced by its path in the jail."""
+"""Prefix of an argument that is the path of a mount in namespaces. Its path in the jail replaces it."""
 _UNMEASURED_DATA_BYTES = 1 << 30
-"""Limit of the first guest, which measures an idle guest's memory: Deno takes 550 MB, 512 of them reserved for code."""
+"""Memory limit of the first guest, which measures an idle guest: Deno takes 550 MB, 512 of them reserved for code."""
 _READY_SECONDS = 30.0
-"""A guest that takes longer will never be ready; on a loaded machine it takes tenths of a second."""
+"""Maximum seconds for a guest to get ready. On a loaded machine it takes tenths of a second."""
 
 
 _MOST_JAILS = 64
-"""Number of configurations whose jails a starter remembers; the oldest goes first."""
+"""Maximum number of configurations whose jails a starter remembers. The oldest is dropped first."""
 
 _measured: dict[tuple[Path, tuple[Mount, ...], Tier, int | None, Path, tuple[str, ...]], int] = {}
-"""Bytes of an idle guest, by executable, its mounts, tier, user, the code's location and arguments; of this process."""
+"""Bytes of an idle guest, measured in this process, by the executable, its mounts, tier, user, location of the code,
+and arguments."""
 _working: dict[tuple[Path, Path, Tier | Literal["auto"]], tuple[Tier, int | None]] = {}
 """Tier and user with which an executable starts on this machine, by the guest's location and the requested tier."""
 
 
 class GuestCommand(NamedTuple):
-    """The engine of a guest, and the arguments for it."""
+    """Engine of a guest, and the arguments for it."""
 
     engine: Engine
     arguments: tuple[str, ...]
 
 
 class _Prepared(NamedTuple):
-    """A jail that works for a configuration, and the plans of its guests."""
+    """Jail that works for a configuration, and the plans of its guests."""
 
     jail: Jail
     on_demand: Plan
@@ -84,7 +85,7 @@ class _Prepared(NamedTuple):
 
 
 class StartedGuest(NamedTuple):
-    """A ready guest, and its tier."""
+    """Ready guest, and its tier."""
 
     process: GuestProcess
     tier: Tier
@@ -101,12 +102,12 @@ class StartedGuest(NamedTuple):
 
 
 class GuestStarter:
-    """Starts guests by their configuration, which is the whole key. Its methods block; any thread can call them.
+    """Starts guests according to their configuration, which is the whole key. Methods block. Thread-safe.
 
-    `command` returns the engine for a configuration, and its arguments. `garbage_mb` is memory above a program's limit,
-    for garbage that the engine has not collected yet. `warm_up_arguments` are added for a guest that is started in
-    advance. `instead` is advice for the error message when no guest starts on a system. The launcher, the jails and the
-    guest's code on disk are made at the first start and live until `close`.
+    `command` returns the engine for a configuration, and its arguments. `garbage_mb` is memory on top of a program's
+    limit, for garbage that the engine has not collected yet. `warm_up_arguments` are added for guests that are started
+    in advance. `instead` is advice for the error message if no guest starts on this system. The launcher, the jails and
+    the guest's code on disk are created at the first start, and kept until `close`.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class GuestStarter:
         self._directory: Path | None = None
         self._prepared: dict[SandboxConfig, _Prepared] = {}
         self._unlimited: GuestProcess | None = None
-        """A guest that was measured and has no limit yet."""
+        """Guest that was measured and has no limit yet."""
         self._count = threading.Lock()
         self._held = 0
         self._closing = False
@@ -140,12 +141,12 @@ class GuestStarter:
         """Number of times that the starter was closed."""
 
     def start(self, config: SandboxConfig, in_advance: bool) -> StartedGuest:
-        """Starts a guest and waits until it is ready. One started in advance takes longer, for its warm-up.
+        """Starts a guest and waits until it is ready. Starting one in advance takes longer, because it is warmed up.
 
         Raises:
-            StartFailed: with the reason and the remedy.
+            StartFailed: no guest starts; the message has the reason and the remedy.
         """
-        with self._lock:  # other callers wait while the first guest shows which tier works
+        with self._lock:  # other callers wait until the first guest has shown which tier works
             directory = self._ready_directory()
             prepared = self._prepared.get(config)
             if prepared is None:
@@ -174,7 +175,7 @@ class GuestStarter:
         """Returns the tier that works for such guests.
 
         Raises:
-            StartFailed: as `start`.
+            StartFailed: see `start`.
         """
         with self._lock:
             directory = self._ready_directory()
@@ -195,7 +196,7 @@ class GuestStarter:
         return self._launcher.make_space(sizes, place, user, programs)
 
     def forget(self, space: Space) -> None:
-        """Frees everything kept for starting guests in this space."""
+        """Frees everything that is kept for starting guests in this space."""
         with self._lock:
             prepared = [self._prepared.pop(each) for each in [*self._prepared] if each.space is space]
             self._launcher.forget([plan for each in prepared for plan in (each.on_demand, each.in_advance)])
@@ -206,17 +207,17 @@ class GuestStarter:
             self._held += 1
 
     def release(self) -> bool:
-        """Ends one `retain`. True if `close` was called meanwhile, and has to be called again."""
+        """Ends one `retain`. Returns True if `close` was called meanwhile, and has to be called again."""
         with self._count:
             self._held -= 1
             return self._closing and self._held == 0
 
     def close(self) -> None:
-        """Ends the launcher and deletes the guest's code, unless retained. Idempotent; `start` restarts it."""
+        """Ends the launcher and deletes the guest's code, unless retained. Idempotent; `start` starts it again."""
         self._close(held_too=False)
 
     def end(self) -> None:
-        """Like `close`, even if retained: every guest ends with the launcher."""
+        """Does the same as `close`, even if retained: every guest ends with the launcher."""
         self._close(held_too=True)
 
     def _close(self, *, held_too: bool) -> None:
@@ -225,7 +226,7 @@ class GuestStarter:
                 self._closing = self._held > 0 and not held_too
                 if self._closing:
                     return
-                self._generation += 1  # later holders take no guest from before
+                self._generation += 1  # so that later holders take no guest from before
             self._launcher.close()
             self._runtime.close()
             self._forget()
@@ -254,7 +255,7 @@ class GuestStarter:
         return directory
 
     def _jail(self, config: SandboxConfig, command: GuestCommand, directory: Path) -> Jail:
-        """Returns a jail in which such guests start. In a space it has the tier that also works without it."""
+        """Returns a jail in which such guests start. In a space, it has the tier that also works outside spaces."""
         if config.space is not None:
             return self._jail_in(config.space, config, command, directory)
         engine, required = command.engine, config.required_tier
@@ -274,7 +275,7 @@ class GuestStarter:
     def _jail_in(self, space: Space, config: SandboxConfig, command: GuestCommand, directory: Path) -> Jail:
         usual_config = config.model_copy(update={"space": None})
         usual = self._jail(usual_config, self.command(usual_config), directory)
-        self._close_unlimited()  # it is outside the space
+        self._close_unlimited()  # the directory is outside the space
         if space.namespaces is not None and usual.tier != "namespaces":
             raise StartFailed(f"the session's files are in namespaces, and programs run in tier {usual.tier!r} here")
         return Jail(usual.tier, command.engine, directory, user=space.user, space=space)
@@ -282,7 +283,7 @@ class GuestStarter:
     def _known_jail(
         self, required: Tier, command: GuestCommand, directory: Path, known: tuple[Tier, int | None] | None
     ) -> Jail | None:
-        """Returns a jail of the tier known to work on this machine, if that tier applies here and still works."""
+        """Returns a jail of the tier that is known to work on this machine, if it applies here and still works."""
         if known is None or not reaches(known[0], required):
             return None
         try:
@@ -293,7 +294,7 @@ class GuestStarter:
         return jail
 
     def _find_jail(self, required: Tier, command: GuestCommand, directory: Path) -> Jail:
-        """Tries the tiers from the best down to the required one, and returns the first in which a guest starts."""
+        """Tries the tiers from the best down to the required one. Returns the first jail in which a guest starts."""
 
         def measured(jail: Jail) -> Jail:
             self._measure(jail, command.arguments)
@@ -312,9 +313,9 @@ class GuestStarter:
             raise StartFailed(". ".join(filter(None, messages))) from error
 
     def _measure(self, jail: Jail, arguments: tuple[str, ...]) -> int:
-        """Returns the memory of an idle guest in bytes, measured on a guest that then gets its limit.
+        """Returns the memory of an idle guest in bytes, as measured on a guest that gets its limit afterwards.
 
-        Other guests get their limit before they start: a root without CAP_SYS_RESOURCE cannot set it later.
+        Other guests get their limit before they start, because root without CAP_SYS_RESOURCE cannot set it later.
         """
         place = jail.directory.parents[1]  # the temporary directory
         seen = (jail.engine.executable, jail.engine.mounts, jail.tier, jail.user, place, arguments)
@@ -333,7 +334,8 @@ class GuestStarter:
         return bytes_
 
     def _limit_data(self, jail: Jail, process: GuestProcess, bytes_: int) -> bool:
-        """True if the limit was set: by the host, or by the launcher as the guest's own user."""
+        """Sets the limit, as the host or by means of the launcher as the guest's own user. Returns True if it was
+        set."""
         if process.limit_data(bytes_):
             return True
         try:
@@ -383,7 +385,7 @@ def _remember(known: dict[K, V], key: K, value: V) -> None:
 
 
 def _is_public(path: Path) -> bool:
-    """True if everyone can read it, and search all folders above it."""
+    """True if everyone can read the file, and search all folders above it."""
     path = path.resolve()
     needed = 0o005 if path.is_dir() or os.access(path, os.X_OK) else 0o004
     return path.stat().st_mode & needed == needed and all(each.stat().st_mode & 0o001 for each in path.parents)

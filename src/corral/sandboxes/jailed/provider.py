@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class JailedGuest(Protocol):
-    """A process for one execution: started for it, or forked."""
+    """Process for one execution, either started for it or forked."""
 
     @property
     def process(self) -> GuestProcess: ...
@@ -34,14 +34,14 @@ class JailedGuest(Protocol):
     def tier(self) -> Tier: ...
     @property
     def preloaded(self) -> Mapping[str, frozenset[str]]:
-        """npm packages that it has evaluated already, and the names of environment variables that each read."""
+        """npm packages that it has evaluated already, each with the names of the environment variables that it read."""
         ...
 
     def close(self) -> None: ...
 
 
 class JailedProvider(SandboxProvider):
-    """Keeps the launcher alive while a sandbox is in use, and frees everything in `aclose` or when it is dropped.
+    """Keeps the launcher alive while a sandbox is in use. `aclose` frees everything, as does garbage collection.
 
     Raises:
         ConfigError: `tier` or `pool_size` has an invalid value.
@@ -65,7 +65,7 @@ class JailedProvider(SandboxProvider):
         self._pool = Pool(start or starter.start, pool_size)
         self._close_servers = close_servers
         self._live = 0
-        """Number of sandboxes requested and not yet closed."""
+        """Number of sandboxes that were requested and are not closed yet."""
         self._capabilities = Capabilities(
             languages=frozenset({self.language}), enforces=LIMITS_OF_SANDBOXES if can_limit else ENFORCED_BY_SESSION
         )
@@ -124,12 +124,12 @@ class JailedProvider(SandboxProvider):
             await self.released()
 
     async def ended(self) -> None:
-        """Counts one live sandbox fewer."""
+        """Counts one live sandbox less."""
         self._live -= 1
         await self.released()
 
     async def released(self) -> None:
-        """Counts one sandbox in use fewer."""
+        """Counts one sandbox in use less."""
         if self._starter.release():
             await run_shielded_in_thread(self._starter.close)
 
@@ -138,7 +138,7 @@ class JailedProvider(SandboxProvider):
 
 
 class _Jailed(Sandbox):
-    """A process in a jail; executes one job."""
+    """Process in a jail. Executes one job."""
 
     def __init__(self, provider: JailedProvider, guest: JailedGuest, memory_mb: int) -> None:
         self.containment = ContainmentKind.of_tier(guest.tier)

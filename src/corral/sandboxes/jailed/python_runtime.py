@@ -1,4 +1,4 @@
-"""Files of the host that a Python interpreter needs: standard library, shared libraries, allowed packages."""
+"""Files of the host that a Python interpreter needs: the standard library, shared libraries and allowed packages."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from corral.errors import ConfigError, StartFailed
 from corral.jail import Engine, Mount
 
 PACKAGES = "/packages"
-"""Folder of packages in namespaces."""
+"""Folder of packages, in namespaces."""
 OWN_PACKAGES = "/python/packages"
-"""Folder in namespaces of packages that belong to a session or a Corral."""
+"""Folder of packages of a session or a Corral, in namespaces."""
 _HOME = "/python"
-"""Folder of the interpreter and its library, which it finds relative to itself."""
+"""Folder of the interpreter and its library, which it locates relative to itself."""
 _ZONES = Path("/usr/share/zoneinfo")
-"""Folder of time zones for `zoneinfo`. Without it, that uses the package `tzdata`, if installed."""
+"""Folder of time zones for `zoneinfo`, which otherwise uses the package `tzdata`, if installed."""
 _SECONDS = 60
 _HIDDEN = ("site-packages", "dist-packages")
-"""Folders in the standard library's directory with packages that the host has installed."""
+"""Folders in the standard library's directory that contain packages installed on the host."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _LIBRARIES = """
     libatomic.so.1 libdl.so.2 libexpat.so.1 libgcc_s.so.1 libm.so.6 libmvec.so.1 libpthread.so.0 libresolv.so.2
@@ -62,12 +62,12 @@ def note(info, size, data):
 ctypes.CDLL(None).dl_iterate_phdr(note, None)
 print(json.dumps(loaded))
 """
-"""Loads everything that a guest may load, and lists the shared objects by the names under which the loader found
-them: dl_iterate_phdr(3)."""
+"""Loads everything that a guest can load, and lists the shared objects by the names under which the loader found them:
+dl_iterate_phdr(3)."""
 
 
 class HostPackages(NamedTuple):
-    """The host's packages that a guest can see."""
+    """Packages of the host that a guest can see."""
 
     modules: tuple[str, ...]
     """Modules to import in advance."""
@@ -84,7 +84,7 @@ class Installation(NamedTuple):
 
 @cache
 def find_packages(names: tuple[str, ...]) -> HostPackages:
-    """Finds packages by their names, as pip or as `import` knows them, and all their dependencies.
+    """Finds packages, and all their dependencies, by name, as for pip or for `import`.
 
     Raises:
         ConfigError: a package is not installed, or only as an editable install.
@@ -100,7 +100,7 @@ def find_packages(names: tuple[str, ...]) -> HostPackages:
         if package is None:
             if requested:
                 raise ConfigError(f"packages={name!r}: it is not installed in this environment; pip install {name}")
-            continue  # a requirement of another system, or Python
+            continue  # a requirement for another system or Python version
         if package.name in seen:
             continue
         seen.add(package.name)
@@ -120,8 +120,7 @@ def installation(names: tuple[str, ...]) -> Installation:
     """Returns this interpreter as a guest's engine, with the packages of these names. Blocks.
 
     Raises:
-        ConfigError: as `find_packages`.
-        StartFailed: it does not run by itself.
+        ConfigError: see `find_packages`. StartFailed: the interpreter does not run on its own.
     """
     packages = find_packages(names)
     executable = Path(sys._base_executable).resolve()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownArgumentType]
@@ -156,7 +155,7 @@ def installation(names: tuple[str, ...]) -> Installation:
 
 
 def _zones() -> list[Path]:
-    """Returns the system's time zones that `zoneinfo` uses."""
+    """Returns the folder of the system's time zones that `zoneinfo` uses."""
     names: str = sysconfig.get_config_var("TZPATH") or ""
     return [Path(name) for name in names.split(":") if name.startswith("/") and Path(name).is_dir()][:1]
 
@@ -187,6 +186,6 @@ def modules_of(package: Distribution) -> tuple[str, ...]:
 
 
 def _requirements(package: Distribution) -> list[str]:
-    """Returns the names of a distribution's dependencies, without those of extras."""
+    """Returns the names of a distribution's dependencies, except those of extras."""
     requirements = [each for each in package.requires or () if "extra ==" not in each]
     return [match[0] for each in requirements if (match := _NAME.match(each))]

@@ -1,4 +1,4 @@
-"""Python in Monty, Pydantic's interpreter, in its own process without a jail; docs/design/monty.md has the details."""
+"""Python programs in Monty, Pydantic's interpreter, in a separate process without a jail. See docs/design/monty.md."""
 
 from corral.sandboxes.monty.provider import MontySandbox
 

@@ -1,7 +1,8 @@
-"""One job in Monty, on the side of the thread that drives the interpreter.
+"""One job in Monty, as run by the thread that drives the interpreter.
 
-Monty stops at each call, import and sleep and asks for a result. That exchange blocks, so it has a thread, on asyncio
-and trio alike. A call starts when the program makes it: Monty does not report which of its calls a program awaits.
+Monty stops at each call, import and sleep, and asks for a result. That exchange blocks, so it has its own thread, on
+asyncio and trio alike. A call starts when the program makes it, because Monty does not report which calls a program
+awaits.
 """
 
 from __future__ import annotations
@@ -80,16 +81,16 @@ from corral.types import (
 )
 
 SCRIPT = "<python-input-0>"
-"""Monty's name for the first text of a session."""
+"""Name that Monty gives to the first text of a session."""
 EXCEPTIONS: Mapping[str, type[Exception]] = {
     "ToolNotFound": AttributeError,
     "InvalidArguments": ValueError,
 } | {error.__name__: PermissionError for error in CALL_ERRORS if issubclass(error, AccessDenied)}
-"""Exceptions of failed calls; all others raise RuntimeError. Monty knows only Python's own classes."""
+"""Exceptions to raise for failed calls; all others raise RuntimeError. Monty only has Python's own classes."""
 _MAX_TEXT = 8000
 _MAX_FRAMES = 20
 _WRAPPER = "_corral_program"
-"""The function that wraps a program with its own `return`."""
+"""Name of the function that wraps a program with its own `return`."""
 _FULL = "CPythonSandbox, which runs all of Python"
 _PARSER = "The monty syntax parser does not yet support "
 _INTERNAL = "Internal error in monty: "
@@ -116,7 +117,7 @@ _INSTEAD = (
     ("iterating an unread _io.", "iterate over readlines()"),
     ("print() 'file' argument must be", "use its write(...)"),
 )
-"""Remedies for messages about files, by part of the message."""
+"""Remedies for messages about files, by a part of the message."""
 
 
 def exception_for(error: CallError) -> Exception:
@@ -133,9 +134,10 @@ def failure(
     memory_mb: int,
     ran: bool,
 ) -> Exit:
-    """Returns the exit of a program that did not parse, or that raised. `ran`: it has made calls.
+    """Returns the exit of a program that did not parse, or that raised. `ran` is true if it has made calls.
 
-    `raised` returns the error of a call by its text in the program, `forgotten` the tool whose call was not awaited.
+    `raised` returns a call's error, given its text in the program. `forgotten` returns the tool whose call was not
+    awaited.
     """
     inner = error.exception()
     name, message = type(inner).__name__, str(inner)
@@ -169,7 +171,7 @@ def failure(
 
 
 def locate(program: Program, line: int, column: int) -> Position:
-    """Maps a position in `program.code`, its column in characters, to the model's source, up to its end."""
+    """Maps a position in `program.code`, with its column in characters, to the model's source, up to its end."""
     lines = program.code.split("\n")
     if line > len(lines):
         line, column = len(lines), len(lines[-1]) + 1
@@ -178,7 +180,7 @@ def locate(program: Program, line: int, column: int) -> Position:
 
 
 def _hint(name: str, message: str, frames: Sequence[Frame], program: Program) -> str:
-    """Returns a hint without values, which Monty does not show."""
+    """Returns a hint, without values because Monty does not show them."""
     if not frames or name not in ("TypeError", "AttributeError"):
         return ""
     frame = frames[-1]
@@ -211,7 +213,7 @@ def _position(frames: Sequence[Frame], program: Program) -> Position | None:
 
 
 def _stack(frames: Sequence[Frame], program: Program) -> str:
-    """Formats frames, outermost first. Of long stacks, the middle is left out, which recursion repeats."""
+    """Formats frames, outermost first. The middle of a long stack is left out, because recursion repeats it."""
     half = _MAX_FRAMES // 2
     shown = frames if len(frames) <= _MAX_FRAMES else [*frames[:half], *frames[-half:]]
     lines: list[str] = []
@@ -256,7 +258,7 @@ def _explained(name: str, message: str) -> str:
 
 
 def _may_have(module: str, member: str) -> bool:
-    """True if Python's own module has the name, or is not loaded here and so might have it."""
+    """True if Python's own module has the name, or is not loaded here and so could have it."""
     return module not in sys.modules or hasattr(sys.modules[module], member)
 
 
@@ -281,7 +283,8 @@ _REASONS = {
 
 
 class MontyFiles:
-    """Serves a program's file requests; without a session's files, refuses each. Paths are absolute, without `..`."""
+    """Serves a program's file requests, or refuses them all if there are no session files. Paths are absolute, without
+    `..`."""
 
     def __init__(self, files: ProgramFiles | None, memory_bytes: int) -> None:
         self._files = files
@@ -289,10 +292,10 @@ class MontyFiles:
         self.home = None if files is None else files.home
 
     def call(self, name: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """Performs a request of Monty's, by Monty's name for it.
+        """Performs a request, by Monty's name for it.
 
         Raises:
-            OSError, ValueError, TypeError: as the program gets it.
+            OSError, ValueError, TypeError: the error that the program gets.
         """
         path = _path(arguments[0])
         if self._files is None:
@@ -384,7 +387,7 @@ def _path(argument: Any) -> str:
 
 
 def _for_program(error: OSError, path: str) -> OSError:
-    """Returns the error with its final text: exceptions in Monty have no other attributes."""
+    """Returns the error with its final text, because exceptions in Monty have no other attributes."""
     number = error.errno or 0
     text = os.strerror(number)
     reason = _REASONS.get(number, "") if error.strerror in (text, None) else error.strerror
@@ -392,7 +395,7 @@ def _for_program(error: OSError, path: str) -> OSError:
 
 
 _END = "\n\n_corral_result\n"
-"""Returns the program's value as the text's. The empty line ends a continued line."""
+"""Makes the program's value the value of the text. The empty line ends a continued line."""
 _COROUTINE = re.compile(r"<coroutine object \w+>")
 _MAX_PATHS = 1000
 """Maximum number of attributes of `tools` that a program can look up without calling them."""
@@ -407,12 +410,12 @@ class Ended(Exception):
 
 
 class PendingRequest(NamedTuple):
-    """Request of the program: a call, or, without an input, a sleep."""
+    """Request of the program: a call or, without an input, a sleep."""
 
     number: int
-    """Monty's number, by which it is settled."""
+    """Number in Monty, by which the request is settled."""
     alone: bool
-    """The program awaits it at once, and does nothing else."""
+    """True if the program awaits it at once, and does nothing else."""
     seconds: float = 0.0
     tool: str = ""
     sequence: int = 0
@@ -422,7 +425,7 @@ class PendingRequest(NamedTuple):
 
 
 class MontyHost(Protocol):
-    """The event loop's side, as used by the program's thread."""
+    """Part of the event loop's side that the program's thread uses."""
 
     def submit(self, request: PendingRequest) -> None: ...
     def log(self, entry: LogEntry) -> None: ...
@@ -443,20 +446,20 @@ class MontyProgram:
         self._made = 0
         self._sequence = 0
         self._pending: dict[int, PendingRequest] = {}
-        """Requests that Monty has no answer to yet."""
+        """Requests to which Monty has no answer yet."""
         self._ready: dict[int, Reply | None] = {}
         """Answers that have arrived."""
         self._tools: dict[int, str] = {}
         """Tools of calls that were not awaited at once."""
         self._raised: dict[str, CallError] = {}
-        """Errors of calls by their texts in the program."""
+        """Errors of calls, by their text in the program."""
         self._paths: dict[str, ClassInstance] = {}
         self._prefixes: dict[UUID, str] = {}
         self._console = Console(self._log, job.limits.log_bytes)
         self._lines = {"stdout": "", "stderr": ""}
         self._files = MontyFiles(job.files, worker.memory_mb << 20)
         self.file_seconds = 0.0
-        """The host's processor time for the program's files, which counts as the program's."""
+        """Processor seconds that the host spent on the program's files. They count as the program's."""
 
     def settle(self, number: int, reply: Reply | None) -> None:
         """Stores the reply to a `PendingRequest`; None for a sleep."""
@@ -501,7 +504,7 @@ class MontyProgram:
         return self._finished(exit)
 
     def end_lines(self) -> None:
-        """Emits the last lines that did not end. After `end`, the event loop may also call it."""
+        """Emits the last, unfinished lines. After `end`, the event loop can also call this."""
         for stream in self._lines:
             self._print(stream, "", last=True)
 
@@ -524,9 +527,9 @@ class MontyProgram:
         return Exit(value=decode_value(encoded.text, tagged=encoded.tagged))
 
     def _finished(self, exit: Exit) -> Exit:
-        """Waits for the calls that the program left behind, and reports those it never awaited.
+        """Waits for the calls that the program left unfinished, and reports those that it never awaited.
 
-        After an error they have a grace period; `MontyRun` ends the rest.
+        After an error they have a grace period, after which `MontyRun` ends them.
         """
         self._over = True
         left = [request for request in self._pending.values() if request.input is not None]
@@ -577,7 +580,7 @@ class MontyProgram:
         return snapshot.resume({"future": ...})
 
     def _system(self, snapshot: FunctionSnapshot, name: str) -> SyncSnapshot:
-        """Answers other requests of the program: a file, a module, a pause, its environment."""
+        """Answers a program's other requests: for a file, a module, a pause, its environment."""
         if name == "open" or name.startswith("Path."):
             return self._file(snapshot, name)
         arguments = snapshot.args
@@ -616,7 +619,7 @@ class MontyProgram:
             self.file_seconds += time.thread_time() - began
 
     def _results(self, numbers: list[int]) -> dict[int, ExternalSettledResult]:
-        """Returns answers to some of Monty's pending requests; blocks until there is one."""
+        """Returns answers to some of Monty's pending requests. Blocks until there is one."""
         while not (settled := [number for number in numbers if number in self._ready]):
             self._wait()
         return {number: self._taken(number) for number in settled}
@@ -625,7 +628,7 @@ class MontyProgram:
         return self._result(self._pending.pop(number), self._ready.pop(number))
 
     def _wait(self, deadline: float | None = None) -> None:
-        """Collects all answers that have arrived; blocks until there is one.
+        """Collects all answers that have arrived. Blocks until there is one.
 
         Raises:
             Empty: none arrived before the deadline.
@@ -660,7 +663,7 @@ class MontyProgram:
     # --- calls
 
     def _call(self, snapshot: FunctionSnapshot, tool: str, offset: int | None, *, alone: bool) -> None:
-        """Makes a call; one that is refused here is settled at once."""
+        """Makes a call. If it is refused here, it is settled at once."""
         number = snapshot.call_id
         if not alone:
             self._tools[number] = tool
@@ -700,7 +703,8 @@ class MontyProgram:
             raise InvalidArguments(f"tools.{tool}: {error}") from None
 
     def _forgotten(self) -> str | None:
-        """Returns the tool of the call most likely not awaited: the last that Monty has no answer to, or the last."""
+        """Returns the tool of the call that was most likely not awaited: the last one without an answer, or else the
+        last one."""
         waiting = [number for number in self._tools if number in self._pending]
         return self._tools[max(waiting or self._tools)] if self._tools else None
 
@@ -735,7 +739,7 @@ class MontyProgram:
         return snapshot.resume(value=self._node(f"{path}."))
 
     def _node(self, prefix: str) -> ClassInstance:
-        """Makes `tools`, or a namespace in it; even an unknown one, so that the host can suggest similar names."""
+        """Makes `tools`, or a namespace in it, even an unknown one, so that the host can suggest similar names."""
         node = self._paths.get(prefix)
         if node is None:
             node = self._paths[prefix] = ClassInstance(Tools())
@@ -754,7 +758,7 @@ class MontyProgram:
     # --- the console
 
     def _print(self, stream: str, text: str, *, last: bool = False) -> None:
-        """Collects Monty's output, which arrives in pieces of any size; each line is an entry."""
+        """Collects Monty's output, which arrives in pieces of any size. Each line is an entry."""
         lines = (self._lines[stream] + text).split("\n")
         self._lines[stream] = lines.pop()
         if self._lines[stream] and (last or len(self._lines[stream]) > self._job.limits.log_bytes):

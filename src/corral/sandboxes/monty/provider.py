@@ -1,7 +1,7 @@
-"""Python in Monty, Pydantic's interpreter, which can reach only what the host passes to it.
+"""Python programs in Monty, Pydantic's interpreter, which can only reach what the host passes to it.
 
-There is no jail: the interpreter is the boundary, in its own process, which limits its own memory; the host limits its
-processor time. It starts in milliseconds and runs a subset of Python, documented in docs/design/monty.md.
+There is no jail: the interpreter itself is the boundary. It runs in its own process and limits its own memory; the host
+limits its processor time. It starts in milliseconds, and runs a subset of Python that docs/design/monty.md describes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _OUT_OF_CPU = "SIGXCPU"
 
 
 class MontyRun:
-    """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`); this answers its requests."""
+    """Runs one job in a worker. A thread drives the interpreter (`MontyProgram`), and this object answers its
+    requests."""
 
     def __init__(self, worker: Worker, job: Job, endpoint: PipeEndpoint, *, renew: bool) -> None:
         self._worker = worker
@@ -69,7 +70,7 @@ class MontyRun:
         self._answered: anyio.Event | None = None
         """Set at each answer after the program has ended."""
         self._cut_short: list[str] = []
-        """Tools of calls that did not end within their program's grace period."""
+        """Tools of calls that did not end within the grace period of their program."""
         self._cpu_until = 0.0
         self._out_of_cpu = False
         self._scope = anyio.CancelScope()
@@ -96,10 +97,10 @@ class MontyRun:
                     self._worker.submit(self._drive)
                     await self._attend(tasks)
                 await self._finish_calls()
-                tasks.cancel_scope.cancel()  # sleeps that are no longer awaited, and calls that are no longer needed
+                tasks.cancel_scope.cancel()  # sleeps and calls that are no longer needed
             except BaseException:
                 self._program.end()
-                self._worker.kill()  # at once, even if a tool is slow to react to its cancellation
+                self._worker.kill()  # at once, because a tool can be slow to react to its cancellation
                 self._program.end_lines()
                 self._hear()
                 raise
@@ -107,7 +108,7 @@ class MontyRun:
     # --- called by the program's thread
 
     def submit(self, request: PendingRequest) -> None:
-        """Schedules a call or a sleep; its result goes to `MontyProgram.settle`."""
+        """Schedules a call or a sleep. Its result goes to `MontyProgram.settle`."""
         self._unanswered.append(request)
         self._soon(self._wake)
 
@@ -161,7 +162,7 @@ class MontyRun:
                 )
         return _lost()
 
-    # --- the rest runs in the event loop
+    # --- called in the event loop
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Answers requests until the program has ended."""
@@ -220,8 +221,7 @@ class MontyRun:
             self._job.on_log(self._logs.popleft())
 
     def _watch(self) -> float | None:
-        """Ends the worker when its processor time is used up, and the program if the worker died during a call.
-        Otherwise returns the delay until the next check."""
+        """Ends the worker if its processor time is used up, and the program if the worker died during a call."""
         if not can_limit:
             return None
         if self._program.waits and not self._worker.alive:
@@ -250,11 +250,11 @@ _CONTAINMENT = ContainmentKind("interpreter", "interpreter")
 
 @checked
 class MontySandbox(SandboxProvider):
-    """Starts Monty's processes.
+    """Runs programs in Monty's processes.
 
-    `pool_size` is the number of processes kept ready; by default one per processor, at most four. An execution has a
-    process to itself while it runs. With `reuse`, the process then serves later executions of the same user of the same
-    organization, each with a fresh interpreter; without, it ends with its execution.
+    `pool_size` is the number of processes kept ready: by default one per processor, and at most four. While an
+    execution runs, it has a process to itself. With `reuse`, the process later serves other executions of the same user
+    of the same organization, each with a fresh interpreter. Without `reuse`, it ends with its execution.
 
     Raises:
         ConfigError: an argument has an invalid value.
@@ -269,7 +269,7 @@ class MontySandbox(SandboxProvider):
         self._pool = Pool(_make, default_size() if pool_size is None else pool_size)
         self._boxes = OwnedBoxes[WorkerBox](shared=False)
         self._launcher = LauncherClient()
-        """For directories of sessions; started with the first one."""
+        """Launcher for directories of sessions. Started with the first one."""
         self._open = False
         finalize_in_owner(self, _close, self._pool, self._boxes, self._launcher)
 
@@ -305,7 +305,7 @@ class MontySandbox(SandboxProvider):
 
 
 class _Spaces(LauncherSpaces):
-    """Makes the directories of sessions. The interpreter cannot see them: it asks the host."""
+    """Makes the directories of sessions. The interpreter cannot see them, and asks the host instead."""
 
     def __init__(
         self,
@@ -328,7 +328,7 @@ class _Spaces(LauncherSpaces):
 
 
 class _InMonty(Sandbox):
-    """A worker; executes one job."""
+    """Worker that executes one job."""
 
     def __init__(self, box: WorkerBox) -> None:
         self.containment = _CONTAINMENT

@@ -1,8 +1,8 @@
-"""Values of a program in Monty: resolves its proxies and texts, with a limit applied during the walk.
+"""Values of a program in Monty: resolves its proxies and texts, within a limit that applies during the walk.
 
-Monty keeps shared parts of a value shared, so that a few bytes can represent a tree of any size: a value is counted
-during the walk, not afterwards. Objects with no external form (functions, forgotten calls, ranges, cycles) leave Monty
-as their printed text, by which they are recognized.
+Monty keeps shared parts of a value shared, so a few bytes can represent a tree of any size. That is why a value is
+counted during the walk. Objects without an external form (functions, forgotten calls, ranges, cycles) leave Monty as
+their printed text, by which they are recognized.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _NOT_DATA = re.compile(
     r"|<re\.Match object; .*>|re\.compile\(.*\)|(?:range|slice|dict_keys|dict_values|dict_items)\(.*\)",
     re.DOTALL,
 )
-"""Monty 1.4's texts for objects that it cannot pass to the host."""
+"""Texts that Monty 1.4 prints for objects that it cannot pass to the host."""
 _CLASS = re.compile(r"<class '\w+'>")
-"""Form of a program's class as a key."""
+"""Text of a program's class that serves as a key."""
 _CYCLES = frozenset({"[...]", "{...}", "(...)"})
 _TOOL = re.compile(r"tools\.[\w.]+")
-"""Text of a tool that was not called; in an input it cannot be distinguished from a string."""
+"""Text of a tool that was not called. In an input, it cannot be distinguished from a string."""
 _FIRST = frozenset("<rsdt[{(")
 
 NORMALIZE = """
@@ -53,23 +53,23 @@ def _corral_plain(value, parents):
     return value
 _corral_plain(_corral_result, [])
 """
-"""Run in Monty after a program whose result may contain objects that are not data. Converts ranges, views and iterators
-to lists, and objects that cannot leave to tuples, which it uses for nothing else."""
+"""Code to run in Monty after a program whose result can contain objects that are not data. Converts ranges, views and
+iterators to lists, and objects that cannot leave to tuples, which it uses for nothing else."""
 
 
 class Tools:
-    """The program's `tools`; only Monty's handle to it is used."""
+    """The program's `tools`. Only Monty's handle to it is used."""
 
 
 class NotData(Exception):
-    """The result contains text that may stand for an object; only Monty can tell."""
+    """The result contains text that could represent an object. Only Monty can tell."""
 
 
 def encode_input(value: object, max_bytes: int, tool_of: Callable[[int], str | None]) -> EncodedValue:
     """Encodes a call's input. `tool_of` returns the tool of a call by Monty's number.
 
     Raises:
-        UnencodableValue, TooLarge: as the codec.
+        UnencodableValue, TooLarge: the codec raised it.
     """
     if _is_flat(value, max_bytes):
         text = to_json(value, inf_nan_mode="constants")
@@ -84,8 +84,8 @@ def encode_result(
     """Encodes the program's result, either original or processed by `NORMALIZE`.
 
     Raises:
-        NotData: it is original, and may contain an object that is not data.
-        UnencodableValue, TooLarge: as the codec.
+        NotData: the result is original, and can contain an object that is not data. UnencodableValue, TooLarge: the
+        codec raised it.
     """
     return (_NormalizedEncoder if normalized else _ResultEncoder)("result", max_bytes, tool_of).encoded(value)
 
@@ -97,7 +97,7 @@ def value_for_program(encoded: EncodedValue) -> Any:
 
 
 def _is_flat(value: object, max_bytes: int) -> bool:
-    """True for an object of a few plain members, as most inputs are, which JSON encodes unchanged."""
+    """True for an object with a few plain members, like most inputs, which JSON encodes unchanged."""
     if type(value) is not dict:
         return False
     size = 0
@@ -121,7 +121,7 @@ def _is_flat(value: object, max_bytes: int) -> bool:
 
 
 class _Encoder(Encoder):
-    """Counts during the walk: the encoded text has at least as many bytes as are counted."""
+    """Counts bytes during the walk. The encoded text has at least as many."""
 
     sees_all = True
 
@@ -146,7 +146,7 @@ class _Encoder(Encoder):
             if _PENDING in value:
                 self._refuse_call(value, depth)
             return value
-        self._count(len(value) if type(value) is bytes else 2)  # including its comma
+        self._count(len(value) if type(value) is bytes else 2)  # including the comma
         return super().plain(value, depth)
 
     def integer(self, value: int, depth: int) -> Any:
@@ -170,7 +170,7 @@ class _Encoder(Encoder):
         return value.name if isinstance(value, MontyClassTypeProxy) else super().class_name(value)
 
     def text(self, value: str, depth: int) -> Any:
-        """Handles a text that may stand for an object."""
+        """Handles a text that could represent an object."""
         if _PENDING in value:
             self._refuse_call(value, depth)
         return value
@@ -244,7 +244,7 @@ _COLLECTED = frozenset({"range", "dict_keys", "dict_values", "dict_items"})
 
 
 def _kind(text: str) -> str:
-    """Returns the kind of object that a text matched by `_NOT_DATA` stands for."""
+    """Returns the kind of object that a text matched by `_NOT_DATA` represents."""
     match = re.match(r"<?(re\.compile|\w+)", text)
     kind = match[1] if match else "value"
     return {"re": "Match", "re.compile": "Pattern"}.get(kind, kind)

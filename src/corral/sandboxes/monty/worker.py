@@ -1,4 +1,4 @@
-"""Processes of Monty: one for each running execution, and idle ones that wait for their owner's next."""
+"""Processes of Monty: one for each running execution, and idle ones that wait for their owner's next execution."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 _SUSPENSIONS = 10**9
-"""Monty requires a limit; the effective ones are those on calls and on processor time."""
+"""Nominal limit, which Monty requires. The effective limits are those on calls and on processor time."""
 
 
 class Worker:
-    """A process of Monty with a fresh session, and the thread that uses it. Creating and closing one blocks.
+    """Process of Monty with a fresh session, and the thread that uses it. Creating and closing one blocks.
 
     Raises:
         StartFailed: Monty's engine is missing, or does not start.
@@ -70,7 +70,7 @@ class Worker:
 
     def _enter(self) -> None:
         self.modules: dict[str, ExternalModule] = {}
-        """Modules besides Monty's own that the program can import; filled when the program is known."""
+        """Modules that the program can import besides Monty's own. Filled once the program is known."""
         self.session: MontySession = self._pool.checkout(
             limits={"max_memory": self.memory_mb << 20, "max_suspensions": _SUSPENSIONS},
             assert_message_annotations=False,
@@ -85,7 +85,7 @@ class Worker:
         return not await_readable(self._process, 0)
 
     def renew(self) -> bool:
-        """Starts another session in the process, with a fresh interpreter. False if the process is unusable."""
+        """Starts another session in the process, with a fresh interpreter. Returns False if the process is unusable."""
         try:
             self.session.__exit__(None, None, None)
             self._enter()
@@ -94,7 +94,7 @@ class Worker:
         return self.session.worker_pid == self.pid
 
     def limit_cpu(self, seconds: float) -> None:
-        """Backs up the caller's watch on `cpu_time`: the kernel ends the process one second later."""
+        """Sets a backup for callers that watch `cpu_time`: the kernel ends the process one second later."""
         if not can_limit:
             return
         cpu = int(self.cpu_time() + seconds) + 1
@@ -102,7 +102,7 @@ class Worker:
             resource.prlimit(self.pid, resource.RLIMIT_CPU, (cpu, resource.RLIM_INFINITY))
 
     def cpu_time(self) -> float:
-        """Returns the process's processor seconds; 0 once it has ended. `process.py` explains the clock's number."""
+        """Returns the process's processor seconds; 0 once it has ended. jail/process.py explains the clock's number."""
         if not can_limit:
             return 0.0
         try:
@@ -111,7 +111,7 @@ class Worker:
             return 0.0
 
     def kill(self) -> None:
-        """Ends the process at once, even if it is busy; callers that wait for it get a `MontyCrashedError`."""
+        """Ends the process at once, even if it is busy. Callers that wait for it get a `MontyCrashedError`."""
         if self._closed:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -135,7 +135,7 @@ class Worker:
 
 
 class WorkerBox(Box["WorkerBox"]):
-    """A worker that serves one execution at a time."""
+    """Worker that serves one execution at a time."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
