@@ -83,26 +83,26 @@ CONTENT_TYPES = {
 
 
 def form_of(head: RequestHead) -> Form | None:
-    """Returns the form of a request; None if it does not use Connect."""
+    """Returns the form of a request; None if it is not a Connect request."""
     return CONTENT_TYPES.get((head.content_type or b"").partition(b";")[0].strip().lower())
 
 
 def headers_of(head: RequestHead) -> dict[bytes, bytes]:
-    """Returns the headers of the protocol."""
+    """Returns the protocol's headers."""
     return {name: value for name, value in head.scope["headers"] if name.startswith((b"connect-", b"content-e"))}
 
 
 def envelope(content: bytes, flags: int = 0) -> bytes:
-    """Puts a message into an envelope: a byte of flags, four of the length, the message."""
+    """Puts a message into an envelope: a byte of flags, four bytes of length, the message."""
     return bytes([flags]) + len(content).to_bytes(4, "big") + content
 
 
 def opened(body: bytes, most_bytes: int, *, compressed: bool) -> bytes:
-    """Returns the only message of a request from its envelope.
+    """Takes the only message of a request out of its envelope.
 
     Raises:
         MalformedMessage: there is not exactly one, or it is compressed although the headers do not say so.
-        MessageTooLarge: it expands to more than `most_bytes`.
+        MessageTooLarge: the message expands to more than `most_bytes`.
     """
     content = body[_PREFIX_BYTES:]
     if len(body) < _PREFIX_BYTES or int.from_bytes(body[1:_PREFIX_BYTES], "big") != len(content):
@@ -120,8 +120,7 @@ def expanded(content: bytes, most_bytes: int) -> bytes:
     """Decompresses gzip.
 
     Raises:
-        MalformedMessage: the content is not gzip.
-        MessageTooLarge: it expands to more than `most_bytes`.
+        MalformedMessage: the content is not gzip. MessageTooLarge: the content expands to more than `most_bytes`.
     """
     gzip = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
@@ -151,7 +150,7 @@ def error_json(error: CallError, code: StatusCode | None = None) -> dict[str, An
 
 
 def refusal(form: Form | None, error: CallError, status: int | None = None, code: StatusCode | None = None) -> ASGIApp:
-    """Makes the response to a request that failed before any message; a stream gets status 200 and one envelope."""
+    """Makes the response to a request that failed before any message. A stream gets status 200 and one envelope."""
     content = error_json(error, code)
     if form is not None and form.stream:
         return Response(envelope(to_json({"error": content}), END), media_type=form.content_type.decode())
@@ -160,7 +159,7 @@ def refusal(form: Form | None, error: CallError, status: int | None = None, code
 
 T = TypeVar("T")
 _JSON_COST = 2
-"""Factor by which a message costs more than other inputs of its size: protobuf converts JSON in Python."""
+"""Cost of a message relative to other inputs of its size, because protobuf converts JSON in Python."""
 _MOST_REASON = 300
 _ENDED = envelope(b"{}", END)
 _NOT_WRITTEN = "the tool ran, but its result was withheld: JSON has no form for it; application/proto has"
@@ -235,7 +234,7 @@ class ConnectExchange:
             await self._parts.write(envelope(b"{}" if self._form.json else self._ping.SerializeToString()))
 
     async def end(self) -> ASGIApp | None:
-        """Ends a successful response, unless its last message has; without a stream, returns it."""
+        """Ends a successful response, unless its last message has done so. Without a stream, returns the response."""
         if not self._form.stream:
             return Response(self._response or b"", media_type=self._form.content_type.decode())
         if not self._ended:
@@ -243,7 +242,7 @@ class ConnectExchange:
         return None
 
     async def fail(self, error: CallError | CorralError, code: StatusCode | None = None) -> ASGIApp | None:
-        """Ends a response with an error, unless it has ended; before the first message, returns it."""
+        """Ends a response with an error, unless it has ended. Before the first message, returns the response."""
         if not isinstance(error, CallError):
             error = CallError.of(error)
         if not self._parts.started:
@@ -256,12 +255,12 @@ class ConnectExchange:
 
 _LATE = StatusCode.DEADLINE_EXCEEDED
 _MOST_DIGITS = 10
-"""Maximum digits of a timeout in milliseconds."""
+"""Maximum number of digits of a timeout in milliseconds."""
 _ACCEPTED = b", ".join(sorted(CONTENT_TYPES)).decode()
 
 
 class _ConnectApp(BridgeApp):
-    """Methods at every path."""
+    """App that has methods at every path."""
 
     def __init__(self, bridge: ConnectBridge, host: BridgeHost, schemas: DocumentCache[ToolSchema]) -> None:
         super().__init__(bridge, host)
@@ -300,12 +299,12 @@ class _ConnectApp(BridgeApp):
             return await exchange.fail(failed.error)
         except Exception as failure:
             error = failure if isinstance(failure, CorralError) else error_within(failure, path)
-            unknown = type(error) is BridgeError  # a method that does not exist, or of another kind
+            unknown = type(error) is BridgeError  # the method does not exist, or is of another kind
             return await exchange.fail(error, StatusCode.UNIMPLEMENTED if unknown else None)
 
 
 def _deadline(milliseconds: bytes | None) -> AbstractContextManager[object]:
-    """Makes a context that ends at the client's deadline.
+    """Makes a context manager that ends its block at the client's deadline.
 
     Raises:
         MalformedMessage: the timeout is not a number of milliseconds.
@@ -321,8 +320,8 @@ def _deadline(milliseconds: bytes | None) -> AbstractContextManager[object]:
 class ConnectBridge(WebBridge):
     """The methods of `GrpcBridge` over the Connect protocol, as an app that is mounted in a web server.
 
-    Messages are JSON or protobuf; methods are unary or stream their responses. `url`, `allowed_hosts` and
-    `allowed_origins` are as in every `WebBridge`.
+    Messages are JSON or protobuf. Methods are unary or stream their responses. For `url`, `allowed_hosts` and
+    `allowed_origins` see `WebBridge`.
 
     Raises:
         ConfigError: `url` is not an http or https URL.
@@ -350,7 +349,7 @@ class ConnectBridge(WebBridge):
 
     @override
     async def document(self, grant: Grant) -> Document:
-        """Returns the `.proto` of the tools that the scopes of a grant allow."""
+        """Returns the `.proto` file of the tools that the scopes of a grant allow."""
         return await proto_document(self._documents, grant)
 
     @override

@@ -64,7 +64,7 @@ __all__ = ["TrpcBridge"]
 _SAFE_INTEGER = 2**53 - 1
 _MOST_DEPTH = 200
 _MOST_PATH_CHARS = 4_000_000
-"""Maximum characters of the paths to values of other types: each repeats all keys above its value."""
+"""Maximum total characters of the paths to values of other types, each of which repeats all keys above the value."""
 _PIECES = re.compile(r"\\(.?)|\.|[^\\.]+", re.DOTALL)
 
 
@@ -89,7 +89,7 @@ class _ValueTypes:
         self._room = _MOST_PATH_CHARS
         self._above: tuple[str, ...] = ()
         self._prefix = ""
-        """Text of the path `_above`, that of the last container with such a value."""
+        """Text of the path `_above`, which leads to the last container with such a value."""
 
     def add(self, path: tuple[str, ...], kind: object) -> None:
         if path[:-1] != self._above:
@@ -109,7 +109,7 @@ def _escape(step: str) -> str:
 
 
 def from_superjson(raw: object) -> Any:
-    """Reads an input. Values that JSON can express stay unchanged, such as a date as its string.
+    """Reads an input. Values of types that JSON has are unchanged: a date that JSON has as a string stays a string.
 
     Raises:
         MalformedMessage: the input is not a superjson document.
@@ -154,7 +154,7 @@ def _typed(value: Any, kind: object, path: tuple[str, ...], types: _ValueTypes) 
 
 
 def _read(value: Any, tree: Any, depth: int) -> Any:
-    """Converts a value by the tree of its own types and of those inside."""
+    """Converts a value by the tree of its own types and the types inside it."""
     if depth > _MOST_DEPTH:
         raise MalformedMessage("the meta of an input is nested too deeply")
     if isinstance(tree, list) and tree:
@@ -214,13 +214,13 @@ def _convert(value: Any, kind: Any) -> Any:
             case "map":
                 return {str(key): each for key, each in value}
             case ["typed-array", *_]:
-                if not isinstance(value, list):  # bytes() of a number would allocate that many
+                if not isinstance(value, list):  # bytes(number) would allocate that many
                     raise TypeError
                 return b64encode(bytes(cast("list[int]", value))).decode()
             case "Error":
                 return value["message"]
             case _:
-                return value  # Date, set, regexp and URL: the form that JSON gives them
+                return value  # Date, set, regexp and URL stay as JSON has them
     except (ValueError, TypeError, LookupError, OverflowError):
         raise MalformedMessage("the meta of an input does not fit its json") from None
 
@@ -262,7 +262,7 @@ def size_of(reply: Reply) -> int:
 
 
 def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, Any]:
-    """Makes `{"result": {"data": ...}}`, or `{"error": ...}`; the transformer has yet to write the data."""
+    """Makes `{"result": {"data": ...}}` or `{"error": ...}`. The transformer is applied to the data later."""
     if reply.error is not None:
         return {"error": error_shape(reply.error, path)}
     if reply.nothing:
@@ -278,7 +278,7 @@ def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, An
 
 
 def error_shape(error: CallError, path: str = "", status: int | None = None) -> dict[str, Any]:
-    """Makes the error of a call. `data.corral` has its stable code."""
+    """Makes the error of a call. `data.corral` has corral's stable code."""
     status = status or status_of(error)
     name, number = _BY_STATUS.get(status, _OTHER)
     data: dict[str, Any] = {"code": name, "httpStatus": status}
@@ -306,7 +306,7 @@ def shown(content: dict[str, Any], transformer: Transformer) -> dict[str, Any]:
 
 _EVENTS = b"text/event-stream"
 _CALLS = "corral/calls"
-"""Procedure of corral's own runtimes. No tool can have this name."""
+"""Name of the procedure of corral's own runtimes. No tool can have this name."""
 _RENEWAL = "corral/token"
 _RETURN = b"event: return\ndata: \n\n"
 _JSON_HEADERS = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
@@ -321,7 +321,7 @@ class _CallBatch(NamedTuple):
 
 
 class _TrpcApp(BridgeApp):
-    """Procedures at every path, besides the calls of corral's own runtimes."""
+    """App that has procedures at every path, besides the calls of corral's own runtimes."""
 
     def __init__(self, bridge: TrpcBridge, host: BridgeHost) -> None:
         super().__init__(bridge, host)
@@ -335,7 +335,7 @@ class _TrpcApp(BridgeApp):
         return {"GET": procedures, "POST": own.get(name, procedures)}
 
     async def _calls(self, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
-        """Writes an event for each line of a batch. It is a subscription by POST."""
+        """Writes an event for each line of a batch, which is a subscription by POST."""
         if not head.is_json:
             return self.refuse(head, NOT_JSON, 415)
         stream = _Subscription(send)
@@ -429,7 +429,7 @@ class _TrpcApp(BridgeApp):
         return without_undefined(from_superjson(raw))
 
     def _expect_query(self, grant: Grant, path: str) -> None:
-        """Refuses GET for tools that are not read-only: any link or image of a web page can send it."""
+        """Refuses GET for tools that are not read-only, because any link or image on a web page can send it."""
         tool = grant.peek_tool(path)
         if tool is not None and not tool.read_only:
             raise AccessDenied(f"tool {path!r} is not read-only; call it as a mutation, by POST")
@@ -470,7 +470,8 @@ class _TrpcApp(BridgeApp):
         return Response(await grant.run_by_size(written, size=size), status)
 
     async def _lines(self, unanswered: dict[int, CallRequest], grant: Grant, lines: ResponseStream) -> None:
-        """Writes each result as it comes, in the form of httpBatchStreamLink: a head with a promise for each call."""
+        """Writes each result as soon as it is there, in the form of httpBatchStreamLink: a head with a promise for each
+        call."""
 
         async def call(number: int, request: CallRequest) -> None:
             reply = await self._handle(request, grant)
@@ -540,7 +541,7 @@ class _Subscription(EventStream):
 
 
 def _has_no_body(head: RequestHead) -> bool:
-    """True if a request declares no body, as a mutation without an input."""
+    """True if a request declares no body, like a mutation without an input."""
     headers = dict(head.scope["headers"])
     return b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0"
 
@@ -550,8 +551,8 @@ class TrpcBridge(WebBridge):
     """Tools as tRPC procedures, as an app that is mounted in a web server.
 
     Read-only tools are queries, other tools are mutations, and streams are subscriptions over server-sent events. With
-    the transformer `superjson`, which clients must also use, bytes, large integers and NaN keep their types.
-    `url`, `allowed_hosts` and `allowed_origins` are as in every `WebBridge`.
+    the transformer `superjson`, which clients must also use, bytes, large integers and NaN keep their types. For `url`,
+    `allowed_hosts` and `allowed_origins` see `WebBridge`.
 
     Raises:
         ConfigError: `url` is not an http or https URL.
@@ -589,7 +590,7 @@ class TrpcBridge(WebBridge):
         return transport("trpc", language)
 
     def _router_types(self, tools: Mapping[ToolName, Tool]) -> bytes:
-        """Writes the type `AppRouter` for `createTRPCClient<AppRouter>`, from the declarations for programs."""
+        """Writes the type `AppRouter`, for `createTRPCClient<AppRouter>`, from the declarations for programs."""
         queries = " | ".join(json.dumps(str(name)) for name, tool in tools.items() if tool.read_only) or "never"
         return _ROUTER.format(
             declarations=declare_tools(tools, "typescript"),

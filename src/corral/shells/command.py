@@ -1,4 +1,4 @@
-"""`corral shell`: a prompt in a session's jail, or one command there."""
+"""`corral shell`: opens a prompt in a session's jail, or runs one command there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AT_A_PROMPT = r"""
 exec 3>&2 2>/dev/null
 exec bash --noprofile --noediting --rcfile /dev/fd/4 -i 4<<<"PS1='sandbox:\$PWD\\\$ '; exec 2>&3 3>&- 4<&-"
 """
-"""Suppresses bash's first message, that it has no terminal."""
+"""Suppresses bash's first message, which says that it has no terminal."""
 _INTERRUPTED = 130
 _PIECE = 1 << 16
 
@@ -72,7 +72,9 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _session(line: str | None, workspace: Path | None, limits: ShellLimits) -> int:
     async with (
         Corral() as corral,
-        corral.session(files=mounts(workspace), languages=(), shell=limits) as session,  # no programs run in it
+        corral.session(
+            files=mounts(workspace), languages=(), shell=limits
+        ) as session,  # no programs run in this Corral
     ):
         if unenforced := session.shell.capabilities.unenforced:
             print(f"not limited in this jail: {', '.join(sorted(unenforced))}", file=sys.stderr)
@@ -85,7 +87,7 @@ async def _session(line: str | None, workspace: Path | None, limits: ShellLimits
 
 
 async def _followed(shell: Shell, command: str, *, reads: bool) -> int:
-    """Runs a command with this process's standard streams; returns its exit code, 130 after Ctrl-C."""
+    """Runs a command with this process's standard streams. Returns its exit code, which is 130 after Ctrl-C."""
     code = _INTERRUPTED
     with anyio.CancelScope() as scope, interruptible(scope.cancel):
         async with await shell.spawn(command, stdin=reads) as process, plain_task_group() as tasks:

@@ -34,7 +34,7 @@ from corral.types import ExecutionContext, SandboxConfig
 
 _TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 TEMPORARY = Mount("/tmp", Scratch(bytes=64_000_000, files=5_000))  # noqa: S108
-"""Directory for temporary files; it persists between commands."""
+"""Directory for temporary files. It persists between commands."""
 _PROBE_SECONDS = 20.0
 
 
@@ -47,14 +47,14 @@ class ShellHost(LauncherSpaces):
         self._shells: dict[Space, SpaceShell] = {}
 
     async def placement(self, config: SandboxConfig) -> Tier:  # noqa: ARG002
-        """Returns the tier of commands."""
+        """Returns the tier in which commands run."""
         return self.tier
 
     async def prepare_space(self, config: SandboxConfig) -> None:
-        """Does nothing: commands need no preparation."""
+        """Does nothing, because commands need no preparation."""
 
     def add(self, space: Space, shell: SpaceShell) -> None:
-        """Registers a shell, whose commands `forget` ends."""
+        """Registers a shell, so that `forget` ends its commands."""
         self._shells[space] = shell
 
     def forget(self, space: Space) -> None:
@@ -74,13 +74,12 @@ async def open_shell(
     network: object = None,
     audit: AuditLog | None = None,
 ) -> tuple[OpenSession, SpaceShell]:
-    """Opens a session, by `open_`, and a shell in it, in the best tier that works and that `limits` allow.
+    """Opens a session with `open_`, and a shell in it, in the best tier that works and that `limits` allow.
 
     Commands have no network unless `network` is a `CommandNetwork`.
 
     Raises:
-        ConfigError: as `open_`.
-        LimitNotEnforceable: that tier does not enforce a limit, and this was not accepted.
+        ConfigError: see `open_`. LimitNotEnforceable: that tier does not enforce a limit that must be enforced.
         StartFailed: commands cannot be contained here.
     """
     tiers: list[Tier] = [tier for tier in _TIERS if limits.tier in ("auto", tier) and reaches(tier, required_tier)]
@@ -171,7 +170,7 @@ class SpaceShell(Shell):
         )
 
     async def open_network(self, network: CommandNetwork, audit: AuditLog | None) -> None:
-        """Gives commands access only to the origins of a network, through a proxy that only they can reach.
+        """Gives commands access to the origins of a network only, through a proxy that no one else can reach.
 
         Raises:
             StartFailed: network namespaces do not work here.
@@ -202,7 +201,7 @@ class SpaceShell(Shell):
         )
 
     async def probe(self) -> None:
-        """Runs a test command, with each variant of the jail until one works.
+        """Runs a test command, in each variant of the jail until one works.
 
         Raises:
             StartFailed: no command can run here.
@@ -244,7 +243,7 @@ class SpaceShell(Shell):
             contained = await self._jail.start(command, where, variables, self._variant)
         finally:
             self._starting -= 1
-        self._session.files.host_has_written = True  # its changes are not the next program's
+        self._session.files.host_has_written = True  # so that its changes are not attributed to the next program
         process = JailedProcess(contained, stdin=stdin)
         self._live.add(process)
         first = contained.first_process()
@@ -265,7 +264,7 @@ class SpaceShell(Shell):
 
     @override
     async def aclose(self) -> None:
-        """Ends all commands; the directories stay, as the session's."""
+        """Ends all commands. The directories belong to the session, and stay."""
         live = [*self._live]
         for process in live:
             await process.kill()
@@ -274,7 +273,7 @@ class SpaceShell(Shell):
         self.close()
 
     async def _folder(self, cwd: str | None) -> str:
-        """Returns a folder for a command, as the absolute path that it sees.
+        """Returns the absolute path by which commands see a folder.
 
         Raises:
             FileError: the folder does not exist.
@@ -293,16 +292,16 @@ class SpaceShell(Shell):
 
 
 class JailedShell(Shell):
-    """A shell with its own directories: the programs of this machine in a jail, without its files and network.
+    """Shell with its own directories: commands run this machine's programs in a jail, without its files and network.
 
-    Open it with `async with`. `files` are mounts as in `Corral.session`; /tmp is a scratch directory unless it is a
-    mount. The directories end with the shell. `network` is a `corral.egress.Network` of origins that commands can
-    reach; None: they have no network.
+    Open it with `async with`. `files` are mounts, as in `Corral.session`; /tmp is a scratch directory unless it is a
+    mount. The directories are removed with the shell. `network` is a `corral.egress.Network` with the origins that
+    commands can reach; with None, they have no network.
 
     Raises:
-        ConfigError: mounts conflict, or a name in `env` is invalid.
-        LimitNotEnforceable: on entering: the jail that works here does not enforce a limit, and this was not accepted.
-        StartFailed: on entering: commands cannot be contained here.
+        ConfigError: mounts conflict, or a name in `env` is invalid. LimitNotEnforceable: on entering, if the jail that
+        works here does not enforce a limit that must be enforced. StartFailed: on entering, if commands cannot be
+        contained here.
     """
 
     @checked
@@ -428,7 +427,7 @@ async def _serving(proxy: AbstractAsyncContextManager[bytes], certificate: Path)
 
 
 class _SpaceFiles(Files):
-    """Adapts the files of a session to the contract of shells."""
+    """Adapts the files of a session to the contract of a shell."""
 
     def __init__(self, files: SessionFiles, space: Space, jail: CommandJail) -> None:
         self._files = files
@@ -484,7 +483,7 @@ def with_temporary(files: Sequence[Mount]) -> tuple[Mount, ...]:
 
 
 class SessionShells:
-    """Shells in the directories of sessions: `Corral.session(shell=...)` finds them by an entry point."""
+    """Shells in the directories of sessions. `Corral.session(shell=...)` finds them by an entry point."""
 
     mounts = staticmethod(with_temporary)
     open = staticmethod(open_shell)

@@ -43,11 +43,11 @@ _ROUNDS = 1000
 
 
 class LocalShell(Shell):
-    """Bash on this machine, in a directory: commands may do whatever this process's user may.
+    """Bash on this machine, in a directory. Commands can do whatever this process's user can do.
 
-    It isolates nothing. Commands get PATH, HOME, LANG and `env`; with `inherit_env` this process's whole environment.
-    When a command ends, so do its descendants: on Linux also those that left its process group, unless they have
-    cleared their environment and their parent has ended.
+    It isolates nothing. Commands get PATH, HOME, LANG and `env` or, with `inherit_env`, this process's whole
+    environment. When a command ends, so do its descendants. On Linux, these include descendants that left its process
+    group, unless they have cleared their environment and their parent has ended.
 
     Raises:
         ConfigError: the directory or bash is missing.
@@ -67,7 +67,7 @@ class LocalShell(Shell):
         kept = (
             os.environ if inherit_env else {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         )
-        # Bytecode is stale if a source is edited within a second and keeps its size.
+        # An edit of a source within a second that keeps its size would leave stale bytecode.
         self._env = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **kept, **checked_environment(env or {})}
         self._files = _LocalFiles(self.directory)
         self._live: set[_LocalProcess] = set()
@@ -166,7 +166,7 @@ class _LocalProcess(PipeProcess):
             _end_tree(self._process.pid, self._mark)
 
     def _clear(self) -> None:
-        """Ends the command's descendants, before its number can be reused."""
+        """Ends the command's descendants before its process number can be reused."""
         left = _end_tree(self._process.pid, self._mark)
         self._process.wait()
         for each in (-self._process.pid, *left):
@@ -175,7 +175,7 @@ class _LocalProcess(PipeProcess):
 
 
 class _LocalFiles(Files):
-    """Files by the host's paths; follows links."""
+    """Files by their paths on the host. Follows links."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -256,14 +256,14 @@ class _LocalFiles(Files):
         return await self._run(path, delete)
 
     def _opened(self, path: str) -> int | None:
-        """Opens a regular file to read; None if it does not exist."""
+        """Opens a regular file for reading; returns None if it does not exist."""
         try:
             return self._open(path, os.O_RDONLY)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def _open(self, path: str, flags: int) -> int:
-        """Opens a regular file. A FIFO does not block the thread."""
+        """Opens a regular file. Does not block on a FIFO."""
         try:
             descriptor = os.open(self._home / path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         except OSError as error:
@@ -325,7 +325,7 @@ async def _exited(pid: int) -> None:
 def _end_tree(pid: int, mark: str) -> set[int]:
     """Kills an unreaped child, its process group, and descendants that left it, until none remain.
 
-    Descendants are stopped before any is killed: else a script would continue after its child ended. Returns those
+    Descendants are stopped before any is killed. Otherwise a script would continue when its child ends. Returns those
     outside the group, which are then children of process 1.
     """
     left: set[int] = set()
@@ -343,7 +343,7 @@ def _end_tree(pid: int, mark: str) -> set[int]:
 
 
 def _marked(mark: str) -> set[int]:
-    """Returns running processes with this mark in their environment (proc_pid_environ(5))."""
+    """Returns running processes that have this mark in their environment (proc_pid_environ(5))."""
     pids: set[int] = set()
     for path in Path("/proc").iterdir():
         if path.name.isdigit() and _has_mark(path, mark):
@@ -359,7 +359,8 @@ def _has_mark(process: Path, mark: str) -> bool:
 
 
 def _send(pid: int, mark: str, number: signal.Signals) -> None:
-    """Signals a process if it still has the mark, since its number could be reused; waits for the end after SIGKILL."""
+    """Signals a process if it still has the mark, because its number might have been reused. After SIGKILL, waits for
+    its end."""
     with suppress(ProcessLookupError, PermissionError):
         descriptor = process_descriptor(pid)
         try:

@@ -1,4 +1,4 @@
-"""`MemoryShell`: a bash interpreter with files in memory, in a separate process."""
+"""`MemoryShell`: a bash interpreter in a separate process, with files in memory."""
 
 from __future__ import annotations
 
@@ -60,26 +60,26 @@ if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 _MEMORY_BYTES = 1 << 30
-"""RLIMIT_DATA of the process: files take at most 100 MB of it, and each command's variables 42 MB."""
+"""RLIMIT_DATA of the process. Files take at most 100 MB of it, and each command's variables 42 MB."""
 _KEPT_BYTES = 110_000_000
 _KEPT_FILES = 25_000
-"""Limits of the copy; above those of the library."""
+"""Limits of the host's copy, higher than those of the library."""
 _START_SECONDS = 30.0
 _GRACE_SECONDS = 5.0
-"""Time for a command to end after its time limit or a cancellation."""
+"""Seconds for a command to end after its time limit or a cancellation."""
 _READ_BYTES = 1 << 18
 _KINDS: Mapping[str, FileKind] = {"file": "file", "directory": "directory", "symlink": "link"}
 
 
 class MemoryShell(Shell):
-    """Bash interpreted by a library in a separate process, with files in memory and no access to the host.
+    """Bash, interpreted by a library in a separate process, with files in memory and no access to the host.
 
     It has commands such as cat, grep, sed, awk, find, sort and tar, but no programs such as git or Python, no network,
     and no standard input. Commands need asyncio.
 
-    A command ends after `command_seconds`, or `command_steps` commands and loop iterations. At most `commands` run at
-    the same time. There can be at most 10,000 files, of at most 10 MB each and 100 MB in total. If a command crashes
-    the process, all commands of the shell end, and files are restored to their state when a command last ended.
+    A command ends after `command_seconds`, or after `command_steps` commands and loop iterations. At most `commands`
+    run at the same time. There can be 10,000 files of up to 10 MB each, and 100 MB in total. If a command crashes the
+    process, all commands of the shell end, and files are restored to their state when a command last ended.
 
     Raises:
         MissingExtra: bashkit is not installed.
@@ -204,13 +204,13 @@ class _MemoryProcess(PushedProcess):
                 raise
 
     async def _followed(self) -> int | None:
-        """Forwards the output, and returns the exit code; None if the command was cancelled."""
+        """Forwards the output and returns the exit code, or None if the command was cancelled."""
         left = self._computer.seconds
         while True:
             began = time.monotonic()
             with anyio.fail_after(left):
                 message, data = await self._connection.receive()
-            left -= time.monotonic() - began  # excludes the time until the output is read
+            left -= time.monotonic() - began  # does not include the time until the output is read
             match message:
                 case {"output": "stdout" | "stderr" as name}:
                     await self.take(name, data)
@@ -227,7 +227,7 @@ class _MemoryProcess(PushedProcess):
 
     @override
     async def close_stdin(self) -> None:
-        """Does nothing: the shell has no standard input."""
+        """Does nothing, because the shell has no standard input."""
 
     @override
     async def kill(self) -> None:
@@ -293,15 +293,15 @@ class _MemoryFiles(Files):
 
 
 class _Computer:
-    """The process, restarted whenever it has ended, and the files that it starts with."""
+    """Process of the interpreter, which is restarted after it has ended, and the files with which it starts."""
 
     def __init__(self, commands: int, seconds: float) -> None:
         self.seconds = seconds + _GRACE_SECONDS
-        """Time for any request. All commands share one thread of the process."""
+        """Maximum seconds for a request. All commands share one thread of the process."""
         self._plan = _plan(commands)
         self._copy = _Copy()
         self._lock = anyio.Lock()
-        """For everything but commands: applies changes to the copy in order."""
+        """Held for everything other than commands, so that changes are applied to the copy in order."""
         self._known = False
         """False while the copy can be older than the process assumes, as after a cancelled write."""
         self._closed = False
@@ -313,8 +313,7 @@ class _Computer:
         """Begins a command.
 
         Raises:
-            _Refused: the folder does not exist.
-            ConfigError, ShellLost: as `ask`.
+            _Refused: the folder does not exist. ConfigError, ShellLost: see `ask`.
         """
         async with self._lock:
             interpreter = await self._running()
@@ -334,7 +333,7 @@ class _Computer:
         """Sends a request about a file, and returns all replies.
 
         Raises:
-            _Refused: the process cannot do it.
+            _Refused: the process cannot do this.
             ConfigError: the shell is closed.
             ShellLost: the process does not start, or ended meanwhile.
         """
@@ -358,7 +357,7 @@ class _Computer:
             return replies
 
     async def keep(self, interpreter: _Interpreter) -> None:
-        """Copies changes that commands made.
+        """Copies the changes that commands have made.
 
         Raises:
             _Lost, TimeoutError: the process has ended, or must be ended.
@@ -379,7 +378,7 @@ class _Computer:
         self._closed = True
         with anyio.CancelScope(shield=True):
             await self._end_all()
-            async with self._lock:  # another one can have been starting
+            async with self._lock:  # another process might have been starting
                 await self._end_all()
             await run_shielded_in_thread(self._launcher.close)
 
@@ -477,18 +476,18 @@ class _Kept(NamedTuple):
     kind: str
     mode: int
     data: bytes
-    """Content, or the target of a link."""
+    """Content of a file, or target of a link."""
 
 
 class _Copy:
-    """The host's copy of a shell's files, for the next process."""
+    """Host's copy of a shell's files, for the next process."""
 
     def __init__(self) -> None:
         self.files: dict[str, _Kept] = {}
         self._bytes = 0
 
     def put(self, path: str, kind: str, mode: int, data: bytes) -> None:
-        """Adds or replaces a file, and adds its folders; FIFOs are not kept.
+        """Adds or replaces a file, and adds its folders. FIFOs are not kept.
 
         Raises:
             _Lost: the files exceed the library's own limits.
@@ -511,7 +510,7 @@ class _Copy:
         """Applies the changes of a request.
 
         Raises:
-            _Lost: as `put`.
+            _Lost: see `put`.
         """
         match request:
             case {"do": "write", "path": path}:
@@ -530,7 +529,7 @@ class _Copy:
         """Applies a change that the process reports.
 
         Raises:
-            _Lost: the change is invalid, or as `put`.
+            _Lost: the change is invalid, or `put` raises it.
         """
         match change:
             case {"path": str() as path, "kind": None}:
@@ -550,14 +549,14 @@ class _Copy:
 
 
 class _Connection:
-    """A request to the process, and its replies."""
+    """Request to the process, and its replies."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._socket.setblocking(False)
         self._buffer = bytearray()
         self._left = 2 * _KEPT_BYTES
-        """Remaining bytes that it can send."""
+        """Number of bytes that the process can still send."""
 
     def __enter__(self) -> Self:
         return self
@@ -609,8 +608,7 @@ class _Connection:
         """Receives a reply; None after the last one.
 
         Raises:
-            _Refused: the last one is an error.
-            _Lost: as `receive`.
+            _Refused: the last one is an error. _Lost: see `receive`.
         """
         message, data = await self.receive()
         if isinstance(error := message.get("error"), str):
@@ -636,10 +634,10 @@ class _Connection:
 
 
 class _Interpreter:
-    """A process that runs the library. The constructor blocks until it is ready.
+    """Process that runs the library. The constructor blocks until it is ready.
 
     Raises:
-        StartFailed: it does not start.
+        StartFailed: the process does not start.
     """
 
     def __init__(self, launcher: LauncherClient, plan: Plan) -> None:
@@ -678,7 +676,7 @@ class _Interpreter:
         return connection
 
     async def end(self) -> int:
-        """Ends it if necessary, and returns its status as `wait` does. Idempotent."""
+        """Ends the process if necessary, and returns its status as `wait` does. Idempotent."""
         with anyio.CancelScope(shield=True):
             async with self._ending:
                 if self._status is None:
@@ -688,12 +686,12 @@ class _Interpreter:
         return self._status
 
     def close(self) -> None:
-        """Ends it without waiting. Idempotent."""
+        """Ends the process without waiting. Idempotent."""
         self._process.close()
 
 
 class _PlainProcess:
-    """Process without containment, as on macOS: it ends with the host, and its memory is unlimited.
+    """Process without containment, as on macOS. It ends with the host, and its memory is unlimited.
 
     Its members match those of `ContainedProcess`.
     """

@@ -1,4 +1,4 @@
-"""The process of a `MemoryShell`: bashkit and the shell's files, without access to the host.
+"""Process of a `MemoryShell`: bashkit and the shell's files, without access to the host.
 
 It writes READY once it is locked down. Its standard input is a socket that receives each request as a new connection,
 with RUN for a command and FILES for anything else. A connection carries frames: the lengths of two parts, a JSON
@@ -31,9 +31,9 @@ RUN, FILES = b"r", b"f"
 HEADER = struct.Struct(">II")
 HOME = "/workspace"
 MESSAGE_BYTES = 64_000
-"""Maximum of a reply's JSON. The library's paths have up to 4,096 bytes."""
+"""Maximum bytes of a reply's JSON. The library's paths have up to 4,096 bytes."""
 DATA_BYTES = 10_000_000
-"""Maximum of a reply's bytes: the library's maximum for a file."""
+"""Maximum bytes that follow a reply's JSON: the library's maximum for a file."""
 BOOT = """
 import json, sys, types
 sys.path[:], root = json.loads(sys.argv.pop(1))
@@ -43,21 +43,21 @@ for name in ("corral", "corral.jail", "corral.shells", "corral.jail.workers"):
 from corral.shells.memory_worker import serve
 serve()
 """
-"""Starts it with `python -I -S -B -c`, given the import path and corral's folder. It imports single modules of corral,
-since importing the packages would take three times as long as everything else."""
+"""Program for `python -I -S -B -c`, with the import path and corral's folder as arguments. It imports single modules of
+corral, because the packages would take three times as long as everything else."""
 _FOLDERS = (HOME, "/tmp", "/dev")  # noqa: S108
 _VARIABLE_BYTES = 10_000_000
 _ENDLESS = ("jq", "yq", "tomlq")
-"""Commands that continue after they were cancelled, and block all commands of the shell."""
+"""Commands that continue after they were cancelled, and so block all commands of the shell."""
 _LATER = ("concurrent.futures.thread", "encodings.idna", "encodings.latin_1", "traceback")
-"""Modules that the standard library imports on demand, which is too late after the lock-down."""
+"""Modules that the standard library imports on demand, which would be too late after the lock-down."""
 
 Message: TypeAlias = Mapping[str, Any]
 Reply: TypeAlias = tuple[Message, bytes]
 
 
 class _Stamp(NamedTuple):
-    """Metadata that detects changes of a file; of a folder only its kind and mode."""
+    """Metadata that detects changes of a file; for a folder, only its kind and mode."""
 
     kind: str
     mode: int
@@ -79,14 +79,14 @@ def serve() -> None:
     library = import_module("bashkit")
     for name in _LATER:
         import_module(name)
-    library.Bash().execute_sync(":")  # starts its threads, which load more
+    library.Bash().execute_sync(":")  # starts the library's threads, which load more modules
     worker = _Worker(library)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     control = socket.socket(fileno=0)
     if sys.platform == "linux":
         lock_down("interpreter")
     os.write(1, READY)
-    for stream in (1, 2):  # no one reads them
+    for stream in (1, 2):  # nothing reads the outputs
         os.dup2(nowhere, stream)
     asyncio.run(worker.run(control))
 
@@ -96,7 +96,7 @@ class _Worker:
         self._library = library
         self._system = library.FileSystem()
         self._known: dict[str, _Stamp] = {}
-        """Files that the host has a copy of."""
+        """Files of which the host has a copy."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._requests: Mapping[str, Callable[..., Iterator[Reply]]] = {
             "read": self._read,
@@ -113,7 +113,7 @@ class _Worker:
         self._system.mkdir(HOME)
 
     async def run(self, control: socket.socket) -> None:
-        """Starts requests as they arrive. It only ends with the process."""
+        """Starts requests as they arrive. Ends only with the process."""
         loop = asyncio.get_running_loop()
 
         def accept() -> None:
@@ -132,7 +132,7 @@ class _Worker:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        task.exception()  # the host did not wait for the answer
+        task.exception()  # the host no longer waits for the answer
 
     async def _command(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -260,7 +260,7 @@ class _Worker:
                 continue
             try:
                 data = self._content(path, stamp.kind)
-            except RuntimeError:  # a running command has removed it meanwhile
+            except RuntimeError:  # a running command might have removed it
                 continue
             self._known[path] = stamp
             yield {"path": path, "kind": stamp.kind, "mode": stamp.mode}, data
@@ -306,7 +306,7 @@ class _Worker:
             except RuntimeError:
                 if current == folder:
                     raise
-                continue  # a running command has removed it meanwhile
+                continue  # a running command might have removed it
             for entry in entries:
                 path = posixpath.join(current, entry["name"])
                 stamp = _stamp(entry["metadata"])
@@ -326,7 +326,7 @@ def _absent(result: type[BuiltinResult], context: BuiltinContext) -> BuiltinResu
 
 
 def _received(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
-    """Receives a frame of the host, which is trusted."""
+    """Receives a frame from the host, which is trusted."""
     lengths = HEADER.unpack(_exactly(connection, HEADER.size))
     text, data = (_exactly(connection, length) for length in lengths)
     return json.loads(text), data

@@ -15,7 +15,7 @@ from corral.errors import ConfigError, ShellLost
 from corral.sessions.shell import Process, StreamName
 
 MARK = "_CORRAL_SHELL_COMMAND"
-"""Variable by which a command's descendants are found, where no namespace or group contains them."""
+"""Environment variable by which a command's descendants are found, where no namespace or group contains them."""
 
 
 def expect_command(command: str, cwd: str | None) -> None:
@@ -40,7 +40,7 @@ _READ_BYTES = 1 << 16
 
 
 class PipeProcess(Process):
-    """A command whose streams are non-blocking pipes. The subclass ends it."""
+    """Command whose streams are non-blocking pipes. The subclass ends it."""
 
     def __init__(self, stdin: int | None, stdout: int, stderr: int) -> None:
         self._stdin = stdin
@@ -76,7 +76,7 @@ class PipeProcess(Process):
                     with suppress(anyio.ClosedResourceError):
                         await anyio.wait_writable(self._stdin)
                 except BrokenPipeError:
-                    return  # it has closed its input, or ended
+                    return  # the command has closed its input, or ended
 
     @override
     async def close_stdin(self) -> None:
@@ -97,7 +97,7 @@ class PipeProcess(Process):
     def __del__(self) -> None:
         with suppress(AttributeError):  # `__init__` failed
             if not self._closed:
-                self._free()  # without notifying readers: there are none, and this can be another thread
+                self._free()  # without notifying readers, because there are none, and this can be another thread
 
     def _free(self) -> None:
         self._closed = True
@@ -134,11 +134,12 @@ class PipeProcess(Process):
 
 
 _PIECES = 16
-"""Maximum number of unread pieces of output; the sender waits meanwhile."""
+"""Maximum number of unread pieces of output, beyond which the sender waits."""
 
 
 class PushedProcess(Process):
-    """A command that receives output by `take` and its end by `finish`. The subclass starts, feeds and ends it."""
+    """Command that receives output through `take` and its end through `finish`. The subclass starts, feeds and ends
+    it."""
 
     def __init__(self, place: str, *, stdin: bool) -> None:
         self._place = place
@@ -174,7 +175,7 @@ class PushedProcess(Process):
             return
 
     def finish(self, code: int | None, lost: BaseException | None = None) -> None:
-        """Records the end. Without a code the computer has lost the command, for the reason `lost`. Idempotent."""
+        """Records the end. Without a code, the computer has lost the command, for the reason `lost`. Idempotent."""
         if self.ended:
             return
         self._code = code
@@ -184,7 +185,7 @@ class PushedProcess(Process):
         self._over.set()
 
     def discard(self) -> None:
-        """Closes the streams; unread output is lost."""
+        """Closes the streams. Unread output is lost."""
         for stream in self._outputs.values():
             stream.close()
 
@@ -207,4 +208,4 @@ class PushedProcess(Process):
 
     @abstractmethod
     async def feed(self, data: bytes) -> None:
-        """Writes to standard input; data for a command that has ended is lost."""
+        """Writes to standard input. Data for a command that has ended is dropped."""

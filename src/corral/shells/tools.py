@@ -15,17 +15,18 @@ from corral.tools import Tool, tool
 from corral.tools.tool_call import ToolCall
 
 _EDITED_BYTES = 10_000_000
-"""Maximum size of a file for `edit_file`, before and after: it is searched and copied on the event loop."""
+"""Maximum size of a file for `edit_file`, before and after the edit, because it is searched and copied on the event
+loop."""
 _MOST_LINES = 2_000
 _MOST_ENTRIES = 1_000
 _OUTPUT_BYTES = 64_000
 _TAIL_BYTES = 900
-"""Bytes of the latest output in a progress report."""
+"""Maximum bytes of the latest output in a progress report."""
 _REPORT_SECONDS = 0.25
 
 
 class CommandResult(TypedDict):
-    """Outcome of a command. One that timed out has no exit code."""
+    """Outcome of a command. Without an exit code if it timed out."""
 
     exit_code: int | None
     stdout: str
@@ -35,7 +36,7 @@ class CommandResult(TypedDict):
 def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
     """Makes the tools `bash`, `read_file`, `write_file`, `edit_file`, `list_files`, `glob` and `grep`.
 
-    They use `shell`, or if it is None the current shell of each call. Tools that change files or run commands are not
+    They use `shell` or, if it is None, the current shell of each call. Tools that change files or run commands are not
     read-only, so that a Corral can ask for approvals.
     """
     fixed = None if shell is None else shell.restricted()
@@ -140,7 +141,7 @@ def shell_tools(shell: Shell | None = None) -> list[Tool[..., Any]]:
 
 
 def _pattern(pattern: str) -> str:
-    """Escapes a pattern for bash so that only `*`, `?`, brackets and braces are special."""
+    """Escapes a pattern for bash, so that only `*`, `?`, brackets and braces are special."""
     return "".join(each if each.isalnum() or each in "*?[]!^-_./{},@%+=:~" else f"\\{each}" for each in pattern)
 
 

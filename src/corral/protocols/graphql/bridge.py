@@ -89,7 +89,7 @@ COMPLETE = b"event: complete\ndata:\n\n"
 
 
 def accepted(head: RequestHead) -> tuple[str, bool]:
-    """Returns the media type for a result, and True if the client reads events. Events are the last choice."""
+    """Returns the media type for a result, and True if the client wants events. Events have the lowest priority."""
     for name, value in head.scope["headers"]:
         if name == b"accept":
             text = value.decode("latin-1").lower()
@@ -102,7 +102,7 @@ def accepted(head: RequestHead) -> tuple[str, bool]:
 
 
 def result_json(result: ExecutionResult) -> bytes:
-    """Writes a result. An error without a code means a value that does not match its type."""
+    """Writes a result. An error without a code means that a value does not match its type."""
     content: dict[str, Any] = {}
     if result.errors:
         errors: list[dict[str, Any]] = [{**error.formatted} for error in result.errors]
@@ -116,7 +116,7 @@ def result_json(result: ExecutionResult) -> bytes:
 
 
 def event(content: bytes) -> bytes:
-    """Makes the server-sent event of a result. JSON has no line breaks."""
+    """Makes the server-sent event of a result. The JSON has no line breaks."""
     return b"event: next\ndata: %b\n\n" % content
 
 
@@ -135,11 +135,11 @@ def failed_json(error: CallError) -> bytes:
 # --- calls of one operation ---------------------------------------------------------------------------------
 
 _MOST_INPUT_BYTES = 8_000_000
-"""Maximum size of all inputs of a request's calls."""
+"""Maximum bytes of all inputs of a request's calls."""
 
 
 class OperationCalls:
-    """Context of an operation. Each field that is a call becomes a call of the execution."""
+    """Context of an operation. Each field that represents a call becomes a call of the execution."""
 
     def __init__(self, host: BridgeHost, grant: Grant, body_bytes: int) -> None:
         self._host = host
@@ -160,14 +160,14 @@ class OperationCalls:
         return await self._grant.run_by_size(_plain, reply, size=size)
 
     async def query(self, tool: str, input: object) -> object:
-        """As `call`, for tools that are read-only. Raises GraphQLError for others."""
+        """Does the same as `call`, for read-only tools. Raises GraphQLError for others."""
         known_tool = self._grant.peek_tool(tool)
         if known_tool is not None and not known_tool.read_only:
             raise error_of(AccessDenied(f"tool {tool!r} is not read-only; call it in a mutation"))
         return await self.call(tool, input)
 
     async def call_many(self, calls: object) -> object:
-        """Makes calls at the same time and returns their lines. Raises GraphQLError."""
+        """Makes calls concurrently and returns their lines. Raises GraphQLError."""
         lines: list[object] = []
 
         async def one(number: int, request: CallRequest) -> None:
@@ -196,7 +196,7 @@ class OperationCalls:
 
     def _request(self, tool: str, input: object) -> CallRequest:
         size = self._body_bytes
-        if self._calls * size > _MOST_INPUT_BYTES:  # each of them may have the same variable as its input
+        if self._calls * size > _MOST_INPUT_BYTES:  # several calls can have the same variable as their input
             raise error_of(
                 MessageTooLarge(f"the calls of the request have more than {_MOST_INPUT_BYTES} bytes of input")
             )
@@ -233,11 +233,11 @@ class OperationCalls:
 def _plain(reply: Reply) -> object:
     if reply.encoded is None or reply.encoded.tagged:
         return from_json(plain_json(reply.value))
-    return from_json(reply.encoded.text)  # times and the like are strings there
+    return from_json(reply.encoded.text)  # plain JSON has times and the like as strings
 
 
 def error_of(error: CallError | CorralError) -> GraphQLError:
-    """Converts an error to that of a field: its `extensions` have the members of the error."""
+    """Converts an error to a field's error, whose `extensions` have the members of the original."""
     if not isinstance(error, CallError):
         error = CallError.of(error)
     return GraphQLError(error.message, extensions=extensions_of(error))
@@ -258,7 +258,7 @@ class OperationStream(EventStream):
         await self.write(event(failed_json(error)) + COMPLETE, last=True)
 
     async def send_one(self, content: bytes) -> None:
-        """Sends an operation's only result, and ends the response."""
+        """Sends the only result of an operation, and ends the response."""
         await self.write(event(content) + COMPLETE, last=True)
 
     async def subscribe(
@@ -269,7 +269,7 @@ class OperationStream(EventStream):
         name: str | None,
         calls: OperationCalls,
     ) -> None:
-        """Executes a subscription: a result for each item."""
+        """Executes a subscription, with a result for each item."""
 
         def result(source: object) -> ExecutionResult:
             executed = tools.execute(document, calls, variables=variables, operation=name, source=source)
@@ -300,7 +300,7 @@ class OperationStream(EventStream):
         return None
 
     async def call_many(self, key: bytes, requests: object, calls: OperationCalls) -> None:
-        """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key of `_calls`."""
+        """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key `_calls`."""
 
         async def write(data: bytes, /, *, last: bool = False) -> None:
             shown = event(b'{"data":{%b:%b}}' % (key, data.rstrip())) if data else b""
@@ -319,14 +319,14 @@ class OperationStream(EventStream):
 
 _MOST_TOKENS = 10_000
 _MOST = (5_000, 32, MAX_CALLS)
-"""Maximum fields of an operation, counting a fragment at each use; levels; calls."""
+"""Maximum numbers of an operation: fields, counting a fragment at each use; levels; calls."""
 _MOST_ALIKE = 200
-"""Maximum fields with one response name in a document: validation compares them in pairs."""
+"""Maximum number of fields with one response name in a document, because validation compares them in pairs."""
 _MOST_DOCUMENTS = 64
 _MOST_CACHED_CHARACTERS = 4_000
-"""Maximum size of a document that is cached; it takes some 150 times as many bytes."""
+"""Maximum size of a document that is cached. A cached one takes about 150 times as many bytes."""
 _QUICK_CHARACTERS = 2_000
-"""Length above which documents are validated in a thread."""
+"""Minimum length of documents that are validated in a thread."""
 
 
 class _Size(NamedTuple):
@@ -342,8 +342,8 @@ async def document_of(text: str, tools: ToolSchema) -> DocumentNode:
     """Returns the parsed and validated document of a request.
 
     Raises:
-        MalformedMessage: the document is not GraphQL, or does not match the schema.
-        MessageTooLarge: it has too many tokens, levels, fields or calls.
+        MalformedMessage: the document is not GraphQL, or does not match the schema. MessageTooLarge: the document has
+        too many tokens, levels, fields or calls.
     """
     known = tools.documents.get(text)
     if known is not None:
@@ -364,7 +364,7 @@ def operation_of(document: DocumentNode, name: str | None) -> OperationDefinitio
     """Returns the operation to execute.
 
     Raises:
-        MalformedMessage: no operation has that name, or there are several and no name.
+        MalformedMessage: no operation has that name, or there are several and the request names none.
     """
     operations = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
     if name is not None:
@@ -377,7 +377,7 @@ def operation_of(document: DocumentNode, name: str | None) -> OperationDefinitio
 
 
 def is_introspection(operation: OperationDefinitionNode) -> bool:
-    """True if the operation only requests the schema, directly in its own fields."""
+    """True if the operation requests nothing but the schema, directly in its own fields."""
     return all(
         isinstance(field, FieldNode) and field.name.value.startswith("__")
         for field in operation.selection_set.selections
@@ -404,7 +404,7 @@ def _message(error: GraphQLError) -> str:
 
 
 class _Bounds:
-    """Sizes of the operations of a document. Each fragment is visited once."""
+    """Measures the operations of a document. Visits each fragment once."""
 
     def __init__(self, document: DocumentNode, namespaces: frozenset[str]) -> None:
         self._document = document
@@ -416,7 +416,7 @@ class _Bounds:
         self._alike: Counter[str] = Counter()
 
     def enforce(self) -> None:
-        """Raises MessageTooLarge for a document over the bounds."""
+        """Raises MessageTooLarge if a document exceeds the bounds."""
         for each in self._document.definitions:
             if isinstance(each, OperationDefinitionNode):
                 size = self._size(each.selection_set, at_root=True)
@@ -455,7 +455,7 @@ class _Bounds:
     def _fragment(self, name: str, *, at_root: bool) -> _Size:
         size = self._known.get((name, at_root))
         if size is None:
-            self._known[name, at_root] = _NOTHING  # stops at a cycle, which validation refuses
+            self._known[name, at_root] = _NOTHING  # stops at a cycle, which validation will reject
             if name in self._fragments:
                 size = self._size(self._fragments[name].selection_set, at_root=at_root)
                 self._known[name, at_root] = size
@@ -470,7 +470,7 @@ _INSTALLED = {
     "graphiql.js": "graphiql/graphiql.min.js",
     "graphiql.css": "graphiql/graphiql.min.css",
 }
-"""Paths below `/graphiql/`, and files of the packages: builds for a page without a bundler.
+"""Paths below `/graphiql/`, with files of the packages: builds for a page without a bundler.
 
 graphiql 5 and react 19 have no such builds.
 """
@@ -505,10 +505,11 @@ _HEADERS = {
 
 
 class Graphiql:
-    """The page at `/graphiql` and its files, which are read once. A token is typed into the page and not stored.
+    """Page at `/graphiql`, and its files, which are read once. The user types a token into the page, which does not
+    store it.
 
     Raises:
-        ConfigError: the folder lacks one of the packages, or has a version without the necessary files.
+        ConfigError: the folder lacks a package, or has a version of it without the necessary files.
     """
 
     def __init__(self, node_modules: Path) -> None:
@@ -521,7 +522,7 @@ class Graphiql:
             self._files[f"/graphiql/{name}"] = _read_file(node_modules, file), media_type
 
     def response(self, path: str) -> Response | None:
-        """Returns the page or a file of it; None for other paths."""
+        """Returns the page or one of its files; None for other paths."""
         file = self._files.get(path)
         return None if file is None else Response(file[0], headers=_HEADERS, media_type=file[1])
 
@@ -540,7 +541,7 @@ def _read_file(node_modules: Path, file: str) -> bytes:
 
 
 _OF_RUNTIMES = "subscription($calls:[JSON!]!){_calls(calls:$calls)}"
-"""Operation of corral's own runtimes."""
+"""Name of the operation of corral's own runtimes."""
 _MOST_INTROSPECTIONS = 8
 
 
@@ -556,7 +557,7 @@ _operation = TypeAdapter(Operation)
 
 
 class _GraphqlApp(BridgeApp):
-    """Operations, the schema's text, and the GraphiQL page, which needs no token."""
+    """App with operations, the schema's text, and the GraphiQL page, which needs no token."""
 
     prefix = "/graphql"
 
@@ -603,7 +604,7 @@ class _GraphqlApp(BridgeApp):
         ):
             request = _read(_query_parameters(head) if is_get else parse_json(body))
             watch.body_received()
-            if request["query"] == _OF_RUNTIMES and not is_get and reads_events:  # needs no schema
+            if request["query"] == _OF_RUNTIMES and not is_get and reads_events:  # without the schema
                 calls = OperationCalls(self._host, grant, len(body))
                 await stream.call_many(b'"_calls"', (request.get("variables") or {}).get("calls"), calls)
                 return None
@@ -640,7 +641,7 @@ async def _execute(
     request: Operation,
     calls: OperationCalls,
 ) -> bytes:
-    """Executes a query or mutation; one that only requests the schema, in a thread and once."""
+    """Executes a query or mutation. One that requests nothing but the schema is executed once, in a thread."""
     variables, name = request.get("variables"), request.get("operationName")
 
     def run() -> Awaitable[ExecutionResult] | ExecutionResult:
@@ -666,7 +667,7 @@ async def _execute(
 
 
 def _read(raw: object) -> Operation:
-    """Checks the shape of a request. Raises MalformedMessage if the shape is wrong."""
+    """Checks the shape of a request. Raises MalformedMessage if it is wrong."""
     if isinstance(raw, list):
         raise MalformedMessage("batches are not supported; send one operation per request")
     try:
@@ -690,7 +691,7 @@ def _query_parameters(head: RequestHead) -> dict[str, object]:
 
 
 def _not_executed(refused: BridgeError, media_type: str) -> Response:
-    """Makes the response to an invalid operation: by the specification 200 in plain JSON, else 400."""
+    """Makes the response to an invalid operation: according to the specification 200 in plain JSON, else 400."""
     error = CallError.of(refused)
     content = failed_json(error)
     if media_type == EVENTS:
@@ -703,9 +704,9 @@ class GraphqlBridge(WebBridge):
     """Tools as GraphQL, as an app that is mounted in a web server. Needs asyncio.
 
     Read-only tools are queries, other tools are mutations, and streams are subscriptions over server-sent events. A
-    token's schema has the tools that its scopes allow. `graphiql`, a `node_modules` with graphiql 3, react 18 and
-    react-dom 18, serves GraphiQL at `/graphiql`; the page itself needs no token. `url`, `allowed_hosts` and
-    `allowed_origins` are as in every `WebBridge`.
+    token's schema has the tools that its scopes allow. With `graphiql`, the path of a `node_modules` with graphiql 3,
+    react 18 and react-dom 18, GraphiQL is served at `/graphiql`; the page itself needs no token. For `url`,
+    `allowed_hosts` and `allowed_origins` see `WebBridge`.
 
     Raises:
         ConfigError: `url` is not an http or https URL, or `graphiql` lacks a package.

@@ -1,4 +1,4 @@
-"""A GraphQL schema, read from the result of an introspection query, and JSON Schemas of its types."""
+"""GraphQL schema, read from the result of an introspection query, and JSON Schemas of its types."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ INTROSPECTION = (
     f"type {{ {_REFERENCE}}} }} inputFields {{ {_VALUE} }} enumValues(includeDeprecated: true) {{ name }} "
     "possibleTypes { name } } } }"
 )
-"""Introspection query for `read_schema`. It requests only what older services support."""
+"""Introspection query for `read_schema`. It requests only members that older services support too."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeRef:
-    """A reference to a type by a field or an argument."""
+    """Reference to a type, from a field or an argument."""
 
     name: str
     wrappers: str
-    """`!` and `[` from the outside in: `[String!]!` is `![!`."""
+    """Wrappers from the outside in, as `!` and `[`: `[String!]!` is `![!`."""
 
     @property
     def required(self) -> bool:
@@ -55,7 +55,7 @@ class TypeRef:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a field, or a field of an input type."""
+    """Argument of a field, or field of an input type."""
 
     name: str
     type: TypeRef
@@ -73,7 +73,7 @@ class Field:
     type: TypeRef
     description: str
     deprecated: str | None
-    """Reason of its deprecation."""
+    """Reason for its deprecation."""
     arguments: tuple[Argument, ...]
 
     @property
@@ -83,7 +83,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class TypeDef:
-    """A named type. Its members are read from the document when they are needed."""
+    """Named type. Its members are read from the document when they are needed."""
 
     name: str
     kind: Kind
@@ -213,7 +213,7 @@ SCALARS: Mapping[str, JsonSchema] = {
     "URL": _TEXT,
     "UUID": _TEXT,
 }
-"""GraphQL's own scalars, and others that are strings by convention. All others accept anything."""
+"""GraphQL's own scalars, and others that are strings by convention. Any other scalar accepts anything."""
 
 
 def leaf_schema(schema: Schema, name: str, scalars: Mapping[str, JsonSchema]) -> JsonSchema:
@@ -228,7 +228,7 @@ def leaf_schema(schema: Schema, name: str, scalars: Mapping[str, JsonSchema]) ->
 
 
 def wrapped(reference: TypeRef, inner: JsonSchema) -> JsonSchema:
-    """Adds the lists of a type to a schema; each is nullable unless the type excludes that."""
+    """Wraps a schema in the lists of a type. Each level is nullable unless the type excludes that."""
     return _wrapped(reference.wrappers, inner)
 
 
@@ -241,7 +241,7 @@ def _wrapped(wrappers: str, inner: JsonSchema) -> JsonSchema:
 
 def _nullable(schema: JsonSchema) -> JsonSchema:
     if not schema.keys() & {"type", "enum", "$ref", "anyOf"}:
-        return schema  # it accepts anything
+        return schema  # the schema accepts anything
     kind = schema.get("type")
     if isinstance(kind, list):
         return {**schema, "type": [*kind, "null"]}
@@ -253,7 +253,7 @@ def _nullable(schema: JsonSchema) -> JsonSchema:
 
 
 class InputSchemas:
-    """Schema of the arguments of one field; the input types that they mention are definitions."""
+    """Schema of the arguments of one field. The input types that they mention are definitions."""
 
     def __init__(self, schema: Schema, scalars: Mapping[str, JsonSchema]) -> None:
         self._schema = schema
@@ -262,7 +262,7 @@ class InputSchemas:
         self._waiting: list[str] = []
 
     def of(self, arguments: tuple[Argument, ...], more: Mapping[str, JsonSchema]) -> JsonSchema:
-        """Returns the schema of an object with these arguments, and optional members."""
+        """Returns the schema of an object with these arguments and optional members."""
         schema = self._object(arguments)
         schema["properties"] |= more
         while self._waiting:

@@ -54,24 +54,24 @@ __all__ = ["GraphqlApi"]
 
 _MAX_TOKENS = 2_000
 _MAX_FRAGMENTS = 8
-"""Maximum number of a union's or an interface's types that are distinguished."""
+"""Maximum number of possible types of a union or interface that are distinguished."""
 _LEAST_NESTED = 3
 _TELLING = (
     "id", "name", "title", "login", "slug", "key", "code", "number", "state", "status", "type", "url", "email", "value",
 )  # fmt: skip
-"""The most informative leaves of a nested object, best first."""
+"""Names of the most informative leaves of a nested object, best first."""
 _PAGES = frozenset({"nodes", "edges", "node", "pageInfo", "items"})
-"""Parts of a page, which do not count as levels."""
+"""Members of a page, which do not count as levels."""
 _PAGE_ARGUMENTS = frozenset({"first", "last", "limit", "after", "before", "offset"})
 
 
 class InvalidSelection(ValueError):
-    """A text is not a selection set."""
+    """The text is not a selection set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bounds of a selection set that is chosen for a tool."""
+    """Bounds of the selection set that is chosen for a tool."""
 
     levels: int
     fields: int
@@ -83,10 +83,10 @@ class Selection:
 
     type: TypeDef
     leaves: dict[str, tuple[str, Field]] = field(default_factory=dict[str, "tuple[str, Field]"])
-    """Fields without parts, with their texts, by the key in the result."""
+    """Fields without subfields, with their texts, by the key in the result."""
     parts: dict[str, tuple[Field, Selection]] = field(default_factory=dict[str, "tuple[Field, Selection]"])
     fragments: dict[str, Selection] = field(default_factory=dict[str, "Selection"])
-    """Selections of its possible types."""
+    """Selections for each of its possible types."""
 
     @property
     def is_abstract(self) -> bool:
@@ -129,7 +129,8 @@ class Selection:
 
 
 def select(schema: Schema, reference: TypeRef, budget: Budget) -> Selection | None:
-    """Chooses the selection set of a result, level by level; None for a scalar, or a type without such fields."""
+    """Chooses the selection set of a result, level by level; returns None for a scalar, or a type without such
+    fields."""
     root = schema.named(reference)
     if root is None or root.is_leaf or root.kind == "INPUT_OBJECT":
         return None
@@ -189,7 +190,7 @@ def further_fields(text: str) -> str:
 
 
 def _take_leaves(schema: Schema, selection: Selection, most: int) -> int:
-    """Selects leaves of a type, the best first if there are too many; returns their number."""
+    """Selects leaves of a type, starting with the best if there are too many. Returns their number."""
     own = _leaves(schema, selection.type, most)
     for each in own:
         selection.leaves[each.name] = each.name, each
@@ -206,14 +207,14 @@ def _take_leaves(schema: Schema, selection: Selection, most: int) -> int:
             if each.name in selection.leaves:
                 continue
             alike = seen.setdefault(each.name, str(each.type)) == str(each.type)
-            key = each.name if alike else f"{each.name}_{kind.name}"  # fields with one key must have one type
+            key = each.name if alike else f"{each.name}_{kind.name}"  # fields with the same key must have the same type
             inner.leaves[key] = each.name if alike else f"{key}: {each.name}", each
         taken += len(inner.leaves)
     return taken
 
 
 def _leaves(schema: Schema, kind: TypeDef, most: int) -> list[Field]:
-    """Returns fields without parts that need no arguments and are not deprecated, in the order of the schema."""
+    """Returns fields without subfields that need no arguments and are not deprecated, in the order of the schema."""
     leaves = [
         each
         for each in kind.fields.values()
@@ -229,7 +230,7 @@ def _leaves(schema: Schema, kind: TypeDef, most: int) -> list[Field]:
 
 
 def _parts(schema: Schema, kind: TypeDef) -> Iterator[tuple[Field, TypeDef]]:
-    """Yields fields with parts. Pages within an object are omitted: each costs the service a query."""
+    """Yields fields with subfields. Omits pages within an object, because each costs the service a query."""
     if kind.kind == "UNION":
         return
     fields = kind.fields
@@ -262,18 +263,18 @@ def _described(each: Field, schema: JsonSchema) -> JsonSchema:
 # --- calls --------------------------------------------------------------------------------------------------
 
 Credentials: TypeAlias = Callable[[ExecutionContext], Mapping[str, str] | Awaitable[Mapping[str, str] | None] | None]
-"""Returns the headers that identify a caller; if it returns None, the call fails."""
+"""Function that returns the headers that identify a caller. If it returns None, the call fails."""
 
 _MAX_ERRORS = 3
 _MAX_MESSAGE = 500
 _PARSED_HERE = 200_000
-"""Size in bytes above which responses are parsed in a thread."""
+"""Minimum bytes of responses that are parsed in a thread."""
 _SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Address and credentials of a service."""
+    """Address of a service, and credentials for it."""
 
     url: httpx.URL
     headers: Mapping[str, str] = field(repr=False)
@@ -290,7 +291,7 @@ class Service:
         return {**self.headers, **cast("Mapping[str, str]", own)}
 
     def hidden(self, text: str) -> str:
-        """Removes the headers that all requests share from a text."""
+        """Removes the headers that all requests have from a text."""
         return _hidden(text, self.headers)
 
     async def post(self, client: SafeClient, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
@@ -305,10 +306,10 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A field of the query or the mutation type."""
+    """Field of the query or mutation type."""
 
     kind: str
-    """"query" or "mutation"."""
+    """Kind of the operation: "query" or "mutation"."""
     field: Field
 
     def __str__(self) -> str:
@@ -317,7 +318,7 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Endpoint:
-    """Everything that calls of one operation need. Its texts are made on first use."""
+    """Everything needed to call one operation. Its texts are made on first use."""
 
     operation: Operation
     schema: Schema
@@ -334,7 +335,7 @@ class Endpoint:
 
     @property
     def _select_name(self) -> str:
-        """Name of the argument with further fields."""
+        """Name of the argument that adds fields."""
         names = {each.name for each in self.operation.field.arguments}
         return "select" if "select" not in names else "select_"
 
@@ -355,7 +356,7 @@ class Endpoint:
         """Sends the operation and reads the response.
 
         Raises:
-            ToolError: the operation cannot be sent, was not answered, or has errors.
+            ToolError: the operation could not be sent, was not answered, or has errors.
             EgressBlocked: the response is too large or too late, or redirects to a forbidden address.
         """
         variables = dict(input or {})
@@ -414,7 +415,7 @@ class Endpoint:
 
 
 def _problems(errors: object) -> list[str]:
-    """Returns the texts of a response's errors, each with its place and its code."""
+    """Returns the texts of a response's errors, each with its path and code."""
     listed = listing(errors)
     texts = [_problem(each) for each in listed[:_MAX_ERRORS]]
     return [*texts, f"{len(listed) - _MAX_ERRORS} more errors"] if len(listed) > _MAX_ERRORS else texts
@@ -430,7 +431,7 @@ def _problem(error: object) -> str:
 
 
 def _hidden(text: str, headers: Mapping[str, str]) -> str:
-    """Removes credentials: services may echo them."""
+    """Removes credentials, which services can echo."""
     secrets = {word for value in headers.values() for word in (value, *value.split())}
     for secret in sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True):
         text = text.replace(secret, "[redacted]")
@@ -447,17 +448,18 @@ _MAX_DESCRIPTION = 2_000
 class GraphqlApi(ToolSource):
     """Queries and mutations of the GraphQL service at `url` as tools. Queries are read-only.
 
-    The schema is requested by introspection when the source is opened, and again with back-off if that fails; or
-    `schema` is the result of an introspection query, as an object or a JSON file. The source's client reaches only the
-    origin of `url`, which can be an internal address. With `client`, that one is used; it stays open.
+    The schema is requested by introspection when the source is opened, and again with back-off if that fails.
+    Alternatively, `schema` is the result of an introspection query, as an object or a JSON file. The source's client
+    can only reach the origin of `url`, which can be an internal address. A `client` that you pass is used instead, and
+    stays open.
 
-    `headers` are sent with each request, `credentials` returns those of a caller. `include` and `exclude` are patterns
-    of fields, such as `"issue*"` or `"mutation:*"`. `needs_approval` applies to mutations.
+    `headers` are sent with each request; `credentials` returns further headers for a caller. `include` and `exclude`
+    are patterns of fields, such as `"issue*"` or `"mutation:*"`. `needs_approval` applies to mutations.
 
-    A tool selects up to `fields` fields of its result, at most `levels` objects deep; `select` adds fields by the name
-    of a tool's field. Unless `selectable` is False, programs add fields by the argument `select`. `scalars` are JSON
-    Schemas of scalars. With `partial_data` a result with errors is delivered without its failed parts, and logged;
-    otherwise the call fails.
+    A tool selects up to `fields` fields of its result, at most `levels` objects deep; `select` adds fields, keyed by
+    the name of a tool's field. Unless `selectable` is False, programs can add fields with the argument `select`.
+    `scalars` are JSON Schemas of scalars. With `partial_data` a result with errors is delivered without its failed
+    parts, and logged; otherwise the call fails.
 
     Raises:
         ConfigError: the URL, the schema or another option cannot be used.
@@ -516,7 +518,7 @@ class GraphqlApi(ToolSource):
     @override
     @asynccontextmanager
     async def open(self, offer: Offer) -> AsyncGenerator[None]:
-        """As `ToolSource.open`.
+        """Reads the schema and offers the tools; see `ToolSource.open`.
 
         Raises:
             StartFailed: the source is `required`, and its schema cannot be read.
@@ -539,7 +541,7 @@ class GraphqlApi(ToolSource):
             yield
 
     async def _ask(self, offer: Offer, client: SafeClient) -> str | None:
-        """Requests the schema and offers its tools; returns the reason if that failed."""
+        """Requests the schema and offers its tools. If that fails, returns the reason."""
         try:
             offer(await self._tools(await self._introspect(client), client))
         except (ConfigError, EgressBlocked, httpx.HTTPError) as error:

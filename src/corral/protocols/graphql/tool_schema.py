@@ -52,7 +52,7 @@ def is_name(text: str) -> bool:
 
 
 def distinct_names(names: Iterable[str], reserved: Collection[str] = ()) -> dict[str, str]:
-    """Maps each name to one that GraphQL allows: itself, or else a similar one with a hash of the original."""
+    """Maps each name to one that GraphQL allows: itself, or a similar one with a hash of the original."""
     originals = list(names)
     distinct = {name: name for name in originals if name not in reserved and is_name(name)}
     for name in originals:
@@ -67,7 +67,7 @@ def distinct_names(names: Iterable[str], reserved: Collection[str] = ()) -> dict
 
 @lru_cache(maxsize=4_096)
 def type_name(text: str) -> str:
-    """Returns a name for a type: `foo-bar` becomes `FooBar`."""
+    """Makes a name for a type: `foo-bar` becomes `FooBar`."""
     joined = "".join(word[:1].upper() + word[1:] for word in _OTHER.sub(" ", text).replace("_", " ").split())
     joined = joined[:_MOST_CHARACTERS]
     return joined if joined[:1].isalpha() else f"Type{joined}"
@@ -127,7 +127,7 @@ _SPECIAL = frozenset({"$ref", "allOf", "anyOf", "enum", "oneOf"})
 """Keywords that refine `type`."""
 
 Wrapped: TypeAlias = Any
-"""A GraphQL type, perhaps within lists and `NonNull`. The generics of graphql-core cannot express that."""
+"""GraphQL type, possibly within lists and `NonNull`, which graphql-core's generics cannot express."""
 ObjectType = TypeVar("ObjectType", GraphQLObjectType, GraphQLInputObjectType)
 
 
@@ -160,7 +160,7 @@ class TypeNames:
         self._numbers: Counter[str] = Counter()
 
     def shared(self, name: str, key: object, make: Callable[[str], Wrapped]) -> Wrapped:
-        """Returns the type for this name and key; if there is none, makes it under a free name."""
+        """Returns the type for this name and key, or makes it under a free name."""
         shared_type = self._made.get((name, key))
         if shared_type is None:
             shared_type = self._made[name, key] = make(self.free(name))
@@ -177,7 +177,7 @@ class TypeNames:
 
 
 class _Types(Generic[ObjectType]):
-    """Makes the types of one document, a JSON Schema with its own definitions."""
+    """Makes the types of one document, which is a JSON Schema with its own definitions."""
 
     suffix = ""
 
@@ -185,7 +185,7 @@ class _Types(Generic[ObjectType]):
         self._names = names
         self._document = document or {}
         self._within: set[str] = set()
-        """References that are being followed. A circular one is `JSON`."""
+        """References that are being followed. A circular one becomes `JSON`."""
         self._known: dict[str, _FieldType] = {}
 
     def root(self, name: str) -> Wrapped:
@@ -196,7 +196,7 @@ class _Types(Generic[ObjectType]):
         keywords = mapping(schema)
         if not keywords or level > _MOST_LEVELS:
             return _FieldType(JSON, nullable=True)
-        if type(keywords.get("type")) is str and _SPECIAL.isdisjoint(keywords):  # most of them
+        if type(keywords.get("type")) is str and _SPECIAL.isdisjoint(keywords):  # most documents
             return self._typed(keywords, hint, level)
         match keywords:
             case {"$ref": str(reference)}:
@@ -307,7 +307,7 @@ class _Types(Generic[ObjectType]):
         return self._names.shared(base, key, lambda name: self._make(name, members, _description(keywords)))
 
     def members(self, keywords: JsonSchema, hint: str, level: int) -> list[_Member] | None:
-        """Returns the properties of an object; None if a type with these would lose others."""
+        """Returns the properties of an object; None if a type with only these would lose others."""
         properties = mapping(keywords.get("properties"))
         if not properties or keywords.get("additionalProperties") or keywords.keys() & _COMBINING:
             return None
@@ -373,7 +373,7 @@ def _property(name: str) -> Callable[[Mapping[str, object], GraphQLResolveInfo[A
 
 
 def _at(document: JsonSchema, reference: str) -> object:
-    """Returns the schema at a reference within the document; True, which allows everything, if it does not exist."""
+    """Returns the schema at a reference within the document; if there is none, True, which allows everything."""
     if not reference.startswith("#"):
         return True
     schema: object = document
@@ -409,7 +409,7 @@ class StreamedCall(NamedTuple):
     """Call that a subscription requests."""
 
     tool: str | None
-    """None if the calls are in `input`, in the form of `_calls`."""
+    """Path of the tool; None if the calls are in `input`, in the form of `_calls`."""
     input: object
 
 
@@ -424,21 +424,21 @@ class Caller(Protocol):
         ...
 
     async def query(self, tool: str, input: object) -> object:
-        """As `call`, for tools that are read-only. Raises GraphQLError for others."""
+        """Does the same as `call`, for read-only tools. Raises GraphQLError for others."""
         ...
 
     async def call_many(self, calls: object) -> object:
-        """Makes calls at the same time and returns their lines. Raises GraphQLError."""
+        """Makes calls concurrently and returns their lines. Raises GraphQLError."""
         ...
 
 
 class ToolSchema:
-    """Schema of one set of tools, with recently validated documents."""
+    """Schema of one set of tools, and recently validated documents."""
 
     def __init__(self, schema: GraphQLSchema, namespaces: frozenset[str], tools: int) -> None:
         self.schema = schema
         self.namespaces = namespaces
-        """Fields that are not calls, but contain calls."""
+        """Fields that contain calls but are not calls themselves."""
         self.documents: OrderedDict[str, DocumentNode] = OrderedDict()
         self.introspections: OrderedDict[tuple[object, ...], bytes] = OrderedDict()
         self.estimated_bytes = 50_000 + 20_000 * tools
@@ -471,7 +471,8 @@ class ToolSchema:
 
 
 def make_schema(tools: Mapping[ToolName, Tool]) -> ToolSchema:
-    """Makes the schema of these tools. A field has the name of its tool, and is inside the field of its namespace."""
+    """Makes the schema of these tools. A field has the name of its tool, and is in the field of the tool's
+    namespace."""
     names = TypeNames()
     queries = _Fields("Query", names)
     mutations = _Fields("Mutation", names)
@@ -489,7 +490,7 @@ def make_schema(tools: Mapping[ToolName, Tool]) -> ToolSchema:
         mutation=mutations.type(),
         subscription=subscriptions.flat_type(),
         types=[JSON, BIG_INT],
-        assume_valid=True,  # validation takes as long as everything else
+        assume_valid=True,  # validation would take as long as everything else
     )
     return ToolSchema(schema, queries.namespaces | mutations.namespaces, len(tools))
 
@@ -511,7 +512,7 @@ class _Fields:
         self._generic[name] = field
 
     def type(self) -> GraphQLObjectType:
-        """Makes the type, in which a namespace is an object."""
+        """Makes the type. A namespace is an object in it."""
         fields = dict(self._spaces[None])
         for space, members in self._spaces.items():
             if space is not None:
@@ -524,7 +525,7 @@ class _Fields:
         return GraphQLObjectType(self._root, self._generic | _named(fields))
 
     def flat_type(self) -> GraphQLObjectType:
-        """Makes the type of subscriptions, which have one field: its name begins with the namespace."""
+        """Makes the type of subscriptions, which can have only one field, so its name begins with the namespace."""
         fields = {
             name if space is None else f"{space}_{name}": field
             for space, members in self._spaces.items()
@@ -565,7 +566,8 @@ def _output(name: ToolName, tool: Tool, names: TypeNames) -> Any:
 
 
 def _arguments(name: ToolName, tool: Tool, names: TypeNames) -> tuple[dict[str, GraphQLArgument], bool]:
-    """Returns the arguments of a field; True if there is only `input`, for an input without listed properties."""
+    """Returns the arguments of a field, and True if `input` is the only one because the input has no listed
+    properties."""
     arguments = InputTypes(names, tool.input_schema).arguments(type_name(name.name))
     return ({"input": GraphQLArgument(JSON)}, True) if arguments is None else (arguments, False)
 
@@ -586,7 +588,7 @@ def _namespace(_source: object, _info: Info) -> object:
 
 
 def _item(source: tuple[object] | None, info: Info, call: StreamedCall) -> object:
-    """Resolves the field of a subscription: the source is an item; without a source, the field requests the call."""
+    """Resolves the field of a subscription. The source is an item; without a source, the field requests the call."""
     if source is not None:
         return source[0]
     info.context.requested = call

@@ -109,7 +109,7 @@ class Reflection:
                 continue
             described = pool.FindFileByName(name)
             for each in (described, *described.dependencies):
-                # With comments, which a pool does not return.
+                # This one has comments, which a pool does not return.
                 file = self._schema.file.SerializeToString() if each.name == FILE else each.serialized_pb
                 reply.file_descriptor_response.file_descriptor_proto.append(file)
             return
@@ -117,7 +117,7 @@ class Reflection:
 
 
 def _file_of(pool: DescriptorPool, symbol: str) -> str:
-    """Returns the file of a symbol. The pool of protobuf finds methods and fields only by their parents."""
+    """Returns the file of a symbol. protobuf's pool finds methods and fields only by way of their parents."""
     try:
         return pool.FindFileContainingSymbol(symbol).name
     except KeyError:
@@ -160,7 +160,7 @@ _MESSAGE_SECONDS = 30.0
 _MAX_METADATA = 100
 
 Context: TypeAlias = Any
-"""`grpc.aio.ServicerContext` of bytes in, bytes out."""
+"""`grpc.aio.ServicerContext` for requests and responses as bytes."""
 Metadata: TypeAlias = list[tuple[str, str | bytes]]
 
 
@@ -187,7 +187,7 @@ class BridgeService(grpc.GenericRpcHandler):
                 await _abort(context, error)
             except MethodFailed as failed:
                 await _abort(context, failed.error)
-            except Exception as error:  # gRPC would send its text to the client
+            except Exception as error:  # gRPC would send the error's text to the client
                 await _abort(context, error_within(error, path))
 
         make: Any = grpc.stream_stream_rpc_method_handler
@@ -204,7 +204,7 @@ class BridgeService(grpc.GenericRpcHandler):
         try:
             return self._host.find(token)
         except InvalidToken:
-            # A refused token passes the pipeline as a call, so that it is audited like any other.
+            # A refused token passes through the pipeline as a call, so that it is audited.
             reply = await self._host.handle(Call(CallRequest("", None, 0), protocol="grpc", token=token))
             raise MethodFailed(reply.error or ended()) from None
 
@@ -224,12 +224,12 @@ class _Exchange:
         self._context = context
         self._grant = grant
         self._writing = anyio.Lock()
-        """gRPC accepts one message at a time."""
+        """Held while a message is sent, because gRPC accepts one at a time."""
         self._begun = False
         """True once the first message has been sent."""
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
-        """Does nothing: gRPC has one form for all methods, and keeps connections alive itself."""
+        """Does nothing, because gRPC has one form for all methods and keeps connections alive itself."""
 
     @asynccontextmanager
     async def message(self, kind: Any, *, batch: bool = False) -> AsyncGenerator[tuple[Any, int]]:
@@ -259,7 +259,7 @@ class _Exchange:
     async def write(self, message: Any, *, last: bool = False) -> None:  # noqa: ARG002 - gRPC ends a stream itself
         try:
             async with self._writing:
-                # gRPC sends its headers with the first message. After a cancelled write it would send them again with
+                # gRPC sends its headers with the first message. After a cancelled write, it would send them again with
                 # the status, fail (TOO_MANY_OPERATIONS), and leave the client waiting.
                 with anyio.CancelScope(shield=not self._begun):
                     await self._context.write(message.SerializeToString())
@@ -289,22 +289,22 @@ async def _abort(context: Context, error: CorralError | CallError) -> None:
 
 
 _MESSAGE_BYTES = 8_000_000
-"""Maximum size of one incoming message; the limits of an execution are lower."""
+"""Maximum bytes of one incoming message. The limits of an execution are lower."""
 _METADATA_BYTES = 32_768
 _STREAMS = 256
 """Maximum concurrent requests on one connection."""
 _CLOSE_SECONDS = 2.0
 _PING_SECONDS = 10
-"""Minimum time between two pings of a client that waits for a slow call; more frequent ones end its connection."""
+"""Minimum seconds between pings of a client that waits for a slow call. More frequent pings end its connection."""
 
 
 @checked
 class GrpcBridge(BridgeProtocol):
-    """Calls over gRPC. Opens a server on `host` and `port` with its Corral; 0 is any free port.
+    """Calls over gRPC. Its Corral opens a server on `host` and `port`; port 0 is any free port.
 
-    `url` is the address for programs, such as `https://tools.example.org:443`; by default that of the server.
-    `certificate` and `private_key` are PEM texts. A server without them, unless on a loopback address, needs
-    `allow_plaintext`, for a proxy in front of it that has a certificate.
+    `url` is the address for programs, such as `https://tools.example.org:443`; it defaults to the server's.
+    `certificate` and `private_key` are PEM texts. A server without them must be on a loopback address or, behind a
+    proxy that has a certificate, be allowed by `allow_plaintext`.
 
     Raises:
         ConfigError: plaintext is not allowed, or one of `certificate` and `private_key` is missing.
@@ -366,13 +366,13 @@ class GrpcBridge(BridgeProtocol):
         except RuntimeError:
             raise ConfigError("GrpcBridge needs asyncio; it does not run on trio") from None
         options: list[tuple[str, Any]] = [
-            ("grpc.so_reuseport", 0),  # otherwise a second server would silently share the port
+            ("grpc.so_reuseport", 0),  # otherwise, a second server could silently share the port
             ("grpc.max_receive_message_length", _MESSAGE_BYTES),
             ("grpc.max_metadata_size", _METADATA_BYTES),
             ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
             ("grpc.max_concurrent_streams", _STREAMS),
             ("grpc.http2.min_ping_interval_without_data_ms", _PING_SECONDS * 1000),
-            ("grpc.http.overload_protection", 0),  # it counts ended streams too, and refuses calls within the limit
+            ("grpc.http.overload_protection", 0),  # it would count ended streams too, and refuse calls within the limit
         ]
         server = grpc.aio.server(
             handlers=[BridgeService(host, self._documents)],
@@ -392,7 +392,7 @@ class GrpcBridge(BridgeProtocol):
 
     @override
     async def aclose(self) -> None:
-        if self._refused:  # a Corral closes a bridge that failed to open, whose server belongs to another Corral
+        if self._refused:  # also called if `open` failed, when the server belongs to another Corral
             self._refused -= 1
             return
         server, self._server = self._server, None
@@ -400,7 +400,7 @@ class GrpcBridge(BridgeProtocol):
             await server.stop(_CLOSE_SECONDS)
 
     async def drain(self, seconds: float) -> None:
-        """Refuses new calls, and waits until running ones have ended; cancels them after `seconds`."""
+        """Refuses new calls, and waits until running ones have ended. Cancels them after `seconds`."""
         if self._server is not None:
             await self._server.stop(seconds)
 
@@ -412,7 +412,7 @@ class GrpcBridge(BridgeProtocol):
 
     @override
     async def document(self, grant: Grant) -> Document:
-        """Returns the `.proto` of the tools that the scopes of a grant allow."""
+        """Returns the `.proto` file of the tools that the scopes of a grant allow."""
         return await proto_document(self._documents, grant)
 
     @override

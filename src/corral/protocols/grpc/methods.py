@@ -1,6 +1,6 @@
-"""Methods of the bridge: one for each tool, and `corral.v1.Bridge`. gRPC and Connect share them, and their statuses.
+"""Methods of the bridge: one for each tool, and `corral.v1.Bridge`. gRPC and Connect share them and their statuses.
 
-`corral.v1.Bridge` is for runtimes, which call tools without loss: values are the tagged JSON of a pipe.
+`corral.v1.Bridge` is for runtimes, and loses no information: values are tagged JSON, as over a pipe.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ _CODES = {
     "tool_not_found": StatusCode.UNIMPLEMENTED,
 }
 _MESSAGE_BYTES = 1_000
-"""Maximum bytes of a message in a header, where each can take three; clients accept headers of 8 KB."""
+"""Maximum bytes of a message in a header, where each byte can take three. Clients accept headers of 8 KB."""
 
 
 class Status(NamedTuple):
@@ -185,7 +185,7 @@ def code_of(error: CallError) -> StatusCode:
 
 
 def details_of(error: CallError) -> list[Detail]:
-    """Returns the standard details of gRPC: ErrorInfo, and RetryInfo for a rate."""
+    """Returns gRPC's standard details: ErrorInfo, and RetryInfo for a rate limit."""
     info = ErrorInfo(reason=error.code.upper(), domain="corral", metadata={"code": error.code, "name": error.name})
     if error.correlation_id is not None:
         info.metadata["correlationId"] = error.correlation_id
@@ -220,7 +220,8 @@ def _pack(message: Detail) -> AnyMessage:
 
 
 def error_within(error: Exception, path: str) -> CorralError:
-    """Returns the error of a group that is meant for clients; else logs it, and returns one without details."""
+    """Returns the error in a group that is meant for clients. If there is no such error, logs the group and returns an
+    error without details."""
     inner = error
     while isinstance(inner, ExceptionGroup):
         inner = cast("ExceptionGroup[Exception]", inner).exceptions[0]
@@ -234,7 +235,7 @@ def error_within(error: Exception, path: str) -> CorralError:
 # --- values -------------------------------------------------------------------------------------------------
 
 _WHOLE = 2.0**53
-"""Bound below which whole doubles are read as integers."""
+"""Maximum of whole doubles that are read as integers."""
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -443,18 +444,18 @@ def _write_list(value: Sequence[object], target: ListValue) -> None:
 
 
 class Exchange(Protocol):
-    """One request of a method. Messages are those of protobuf; the exchange handles their form on the wire."""
+    """One request of a method. Messages are protobuf's; the exchange handles their form on the wire."""
 
     def begin(self, *, stream: bool, ping: Any = None) -> None:
-        """Announces if the method streams, before any message. `ping` is a message that keeps a slow reply alive.
+        """Announces whether the method streams, before any message. `ping` is a message that keeps a slow reply alive.
 
         Raises:
-            BridgeError: the request has the form of another kind of method.
+            BridgeError: the request has the form for another kind of method.
         """
         ...
 
     def message(self, kind: Any, *, batch: bool = False) -> AbstractAsyncContextManager[tuple[Any, int]]:
-        """Reads the request's message and its size in bytes. Memory is reserved for it within the block.
+        """Reads the request's message and its size in bytes. Memory is reserved for it during the block.
 
         Raises:
             BridgeError: the message is too large, late, or has the wrong type.
@@ -462,7 +463,7 @@ class Exchange(Protocol):
         ...
 
     async def write(self, message: Any, *, last: bool = False) -> None:
-        """Sends a message: the only one, if the method does not stream. No message follows the `last` one."""
+        """Sends a message, which is the only one if the method does not stream. No message follows the `last` one."""
         ...
 
 
@@ -478,7 +479,7 @@ _Serve: TypeAlias = Callable[[Exchange, Grant], Awaitable[None]]
 
 
 class BridgeMethods:
-    """Methods by path. Tools are looked up at each call, so that they can be added and removed."""
+    """Methods by path. Tools are looked up at each call, because they can be added and removed."""
 
     def __init__(self, host: BridgeHost, schemas: DocumentCache[ToolSchema], protocol: str) -> None:
         self._host = host
@@ -510,7 +511,7 @@ class BridgeMethods:
             await self._tool(method, exchange, grant)
 
     async def _refuse(self, path: str, grant: Grant) -> None:
-        """Refuses a method that the caller cannot see. Its call passes the guards, which record the reason."""
+        """Refuses a method that the caller cannot see. The call passes through the guards, which record the reason."""
         named = [str(name) for name in grant.tools.snapshot() if path_of(name) == path]
         tool = named[0] if named else path.rpartition(".")[2].replace("Tools/", ".").lstrip(".")
         called = CallRequest(tool[:MAX_TOOL_PATH], None, load_of(grant).count(1))

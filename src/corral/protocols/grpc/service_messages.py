@@ -1,4 +1,4 @@
-"""Converts messages from and to JSON, and makes their schemas, from descriptor files with comments."""
+"""Converts messages to JSON and back, and makes their schemas, from descriptor files with comments."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_CHARACTERS = 2_000
 
 
 def pool_of(files: Mapping[str, FileDescriptorProto]) -> DescriptorPool:
-    """Makes a pool from files, with protobuf's own files from the library.
+    """Makes a pool from files. protobuf's own files come from the library.
 
     Raises:
         ConfigError: a file is missing, or contradicts another.
@@ -60,7 +60,7 @@ def _add(pool: DescriptorPool, name: str, data: bytes, added: set[str]) -> None:
 
 
 class Comments:
-    """Comments of files, by the full name of the described element."""
+    """Comments in files, by the full name of the element that they describe."""
 
     def __init__(self, files: Iterable[FileDescriptorProto]) -> None:
         self._texts: dict[str, str] = {}
@@ -131,7 +131,7 @@ class _Definitions:
     def __init__(self) -> None:
         self.schemas: dict[str, JsonSchema] = {}
         self.used: set[str] = set()
-        """Full names of messages that are referred to repeatedly."""
+        """Full names of messages that are referred to several times."""
         self._names: dict[str, str] = {}
 
     def key(self, message: Descriptor) -> str:
@@ -140,7 +140,7 @@ class _Definitions:
 
 
 class Messages:
-    """Messages of one pool. Members have the names of the fields."""
+    """Messages of one pool. JSON members have the names of the fields."""
 
     def __init__(self, pool: DescriptorPool, comments: Comments) -> None:
         self._pool = pool
@@ -255,7 +255,7 @@ class Messages:
         """Makes a message from a JSON value.
 
         Raises:
-            ToolError: the value does not fit; the text says where.
+            ToolError: the value does not fit. The text says where.
         """
         message: Any = GetMessageClass(described)()
         try:

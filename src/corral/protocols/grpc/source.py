@@ -52,7 +52,7 @@ Metadata: TypeAlias = Mapping[str, str]
 Credentials: TypeAlias = (
     Metadata | Callable[[ExecutionContext], Metadata | None] | Callable[[ExecutionContext], Awaitable[Metadata | None]]
 )
-"""Metadata of each call, or a function that returns a caller's; None fails the call."""
+"""Metadata for each call, or a function that returns a caller's metadata. If it returns None, the call fails."""
 
 _UNTOUCHED = frozenset(
     {
@@ -66,13 +66,13 @@ _UNTOUCHED = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-"""Statuses that imply that the call had no effect."""
+"""Statuses which imply that the call had no effect."""
 _MESSAGE_CHARACTERS = 2_000
 _VIOLATIONS = 10
 
 
 class Skipped(NamedTuple):
-    """A method that is not offered as a tool, and the reason."""
+    """Method that is not offered as a tool, and the reason."""
 
     method: str
     reason: str
@@ -80,7 +80,7 @@ class Skipped(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """A method that is called as a tool."""
+    """Method that is called as a tool."""
 
     described: MethodDescriptor
     messages: Messages
@@ -110,7 +110,7 @@ class Method:
     async def stream(
         self, channel: grpc.aio.Channel, input: object, context: ExecutionContext
     ) -> AsyncGenerator[object]:
-        """Calls a method that streams its responses; leaving the loop cancels the call. Raises as `call`."""
+        """Calls a method that streams its responses. Leaving the loop cancels the call. Raises the errors of `call`."""
         metadata = await _metadata(self.credentials, context)
         make: Any = channel.unary_stream
         call = make(f"/{self.label}", self._serialize, self._parse)(
@@ -152,7 +152,7 @@ def _failure(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> Too
 
 
 def failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> str:
-    """Describes a status, without the metadata that servers may echo."""
+    """Describes a status, without the metadata, which servers can echo."""
     code = error.code()
     message = f"{label} failed with {code.name}: {error.details() or 'no details'}"
     if violations := _violations(error):
@@ -164,7 +164,7 @@ def failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) ->
 
 
 def _violations(error: grpc.aio.AioRpcError) -> str:
-    """Returns the details of a status about single fields."""
+    """Returns the details of a status that are about single fields."""
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
             try:
@@ -232,7 +232,7 @@ async def connected(
     joined = ",".join(f"{each}:{target.port}" if family == "ipv4" else f"[{each}]:{target.port}" for each in same)
     options: list[tuple[str, Any]] = [
         ("grpc.default_authority", target.authority),
-        ("grpc.enable_http_proxy", 0),  # a proxy would resolve the name again
+        ("grpc.enable_http_proxy", 0),  # because a proxy would resolve the name again
         ("grpc.enable_retries", 0),
         ("grpc.service_config_disable_resolution", 1),
         ("grpc.max_receive_message_length", max_message_bytes),
@@ -272,7 +272,7 @@ _MAX_BYTES = 16_000_000
 async def reflected(
     channel: grpc.aio.Channel, metadata: Sequence[tuple[str, str]], seconds: float
 ) -> tuple[list[str], dict[str, FileDescriptorProto]]:
-    """Requests a server's services, and the files that describe them.
+    """Requests a server's services and the files that describe them.
 
     Raises:
         ConfigError: the server does not support reflection, or its answer is too large or invalid.
@@ -313,7 +313,7 @@ class _Questions:
         return services, self._files
 
     def _missing(self) -> str | None:
-        """Returns a file that others import but the server has not sent; the library has those of protobuf."""
+        """Returns a file that others import but the server has not sent. The library has protobuf's own files."""
         needed = (name for file in self._files.values() for name in file.dependency)
         return next((name for name in needed if name not in self._files and not _is_standard(name)), None)
 
@@ -347,27 +347,28 @@ def _is_standard(name: str) -> bool:
 logger = get_logger("corral.protocols.grpc.source")
 
 _OWN = ("grpc.reflection.*", "grpc.health.*", "grpc.channelz.*")
-"""Infrastructure services of servers, which are not offered as tools."""
+"""Services for the operation of servers, which are not offered as tools."""
 _LOOKUPS = 4
 _MAX_METHODS = 10_000
 
 
 @checked
 class GrpcApi(ToolSource):
-    """The methods of a gRPC server as tools: those with one response, and those that stream responses.
+    """Methods of a gRPC server as tools: those with one response, and those that stream responses.
 
-    `target` is host and port. Without `descriptors`, the server is asked by reflection; they are a FileDescriptorSet,
-    as `protoc --include_imports --include_source_info -o` writes it, or its path.
+    `target` is host and port. `descriptors` is a FileDescriptorSet, as `protoc --include_imports --include_source_info
+    -o` writes it, or its path; without them, the server is asked by reflection.
 
     The connection is encrypted unless `tls` is False; `root_certificates` are PEM texts that replace the default ones.
     The addresses of the target must be public or in `exempt_networks`; they are resolved when the source is opened.
-    `credentials` are metadata for each call, or a function that returns those of a caller. `reflection_metadata` is
+    `credentials` are metadata for each call, or a function that returns a caller's metadata. `reflection_metadata` is
     sent with reflection.
 
     `include` and `exclude` are patterns of methods, such as "shop.v1.Orders/*". `read_only` are patterns of methods
     without side effects, besides those whose options declare that; `needs_approval` applies to all others.
 
-    A server that cannot be reached is tried again, less and less often; with `required`, opening fails.
+    If the server cannot be reached, the source keeps trying, less and less often; with `required`, opening fails
+    instead.
 
     Raises:
         ConfigError: an option, or the descriptors, cannot be used.
@@ -431,13 +432,13 @@ class GrpcApi(ToolSource):
     @property
     @override
     def tools(self) -> Sequence[Tool]:
-        """Tools of `descriptors`; calls fail until the source is open."""
+        """Tools of `descriptors`. Calls fail until the source is open."""
         return [tool for tool, _ in self._static_tools or ()]
 
     @override
     @asynccontextmanager
     async def open(self, offer: Offer) -> AsyncGenerator[None]:
-        """As `ToolSource.open`.
+        """Connects and offers the tools; see `ToolSource.open`.
 
         Raises:
             StartFailed: the source is `required`, and the server cannot be reached.
@@ -452,7 +453,7 @@ class GrpcApi(ToolSource):
                     await channel.close()
 
     async def _ask(self, offer: Offer, channels: list[grpc.aio.Channel]) -> str | None:
-        """Connects and offers the tools of the server; returns the reason if that failed."""
+        """Connects and offers the tools of the server. If that fails, returns the reason."""
         try:
             for channel in channels:
                 await channel.close()
@@ -488,7 +489,7 @@ class GrpcApi(ToolSource):
         return await run_in_own_thread(self._tools_of, services, files, abandon_on_cancel=True)
 
     def _remedy(self, error: grpc.aio.AioRpcError) -> str:
-        """Suggests an option that a failed reflection may need, for the end of its message."""
+        """Suggests an option that could make a failed reflection work, for the end of its message."""
         if error.code() is grpc.StatusCode.UNAUTHENTICATED:
             return "; set its credentials with reflection_metadata={...}"
         if self._tls and "handshake" in (error.details() or "").lower():

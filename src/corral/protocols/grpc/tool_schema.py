@@ -29,7 +29,8 @@ Path: TypeAlias = tuple[int, ...]
 """Path of a description, as in `SourceCodeInfo`."""
 Comment: TypeAlias = tuple[Path, str]
 Shape: TypeAlias = Literal["one", "list", "map", "wrapped_list", "wrapped_map"]
-"""Number of values of a field. A wrapped one is a message around `items`, so an empty list differs from none."""
+"""Number of values of a field. A wrapped one is a message around `items`, so that an empty list differs from a missing
+one."""
 
 VALUE = ".google.protobuf.Value"
 STRUCT = ".google.protobuf.Struct"
@@ -47,7 +48,7 @@ _TYPES: Mapping[Kind, FieldDescriptorProto.Type.ValueType] = {
 _OPTIONAL = FieldDescriptorProto.LABEL_OPTIONAL
 _REPEATED = FieldDescriptorProto.LABEL_REPEATED
 _FIELD_NUMBERS = 2**25
-"""Maximum field number in use; a tag then takes four bytes."""
+"""Maximum field number in use, whose tag takes four bytes."""
 _RESERVED_NUMBERS = range(19_000, 20_000)
 """Numbers that protobuf reserves."""
 _MAX_MESSAGES = 300
@@ -88,14 +89,14 @@ class FieldPlan(NamedTuple):
 
 
 class RootPlan(NamedTuple):
-    """Maps a request or response to a JSON value: to an object, or by its only field `whole` to any value."""
+    """Maps a request or response to a JSON value: to an object or, if its only field is `whole`, to any value."""
 
     message: MessagePlan
     whole: FieldPlan | None = None
 
 
 class Built(NamedTuple):
-    """Message of a tool. `comments` are descriptions of its fields, by path from the message."""
+    """Message of a tool. `comments` are descriptions of its fields, by their path from the message."""
 
     plan: RootPlan
     comments: list[Comment]
@@ -134,7 +135,7 @@ class _Builder:
         self._open: set[int] = set()
         """Schemas whose type is being determined."""
         self._made: list[Mapping[str, object]] = []
-        """Schemas outside the root, kept alive so that no other object gets their identity."""
+        """Schemas outside the root, kept alive so that no other object gets the identity of one."""
         self._places: dict[str, int] = {}
         """Index of each nested message, by name."""
         self.comments: list[Comment] = []
@@ -195,7 +196,7 @@ class _Builder:
             proto.options.deprecated_legacy_json_field_conflicts = True
 
     def _type(self, raw: Mapping[str, object], hint: str, depth: int) -> FieldType:
-        """Returns the type of a schema; a Value if protobuf has no type for it."""
+        """Returns the type of a schema: a Value if protobuf has no type for it."""
         schema = self._resolve(raw) if "$ref" in raw else raw
         if (scalar := _scalar(schema)) is not None:
             return scalar
@@ -309,7 +310,7 @@ class _Builder:
 def _optional(
     proto: DescriptorProto, plan: FieldPlan, number: int, kind: FieldDescriptorProto.Type.ValueType, type_name: str
 ) -> None:
-    """Adds a field with presence; for a scalar, by a synthetic oneof."""
+    """Adds a field with presence. For a scalar, that takes a synthetic oneof."""
     made = proto.field.add(
         name=plan.name,
         json_name=plan.key,
@@ -346,14 +347,14 @@ def _scalar(schema: Mapping[str, object]) -> FieldType | None:
 
 
 def _many(item: FieldType, shape: Shape) -> FieldType:
-    """Returns the type of a list or map. Protobuf has no lists of lists, and no missing items."""
+    """Returns the type of a list or map. Protobuf has neither lists of lists nor missing items."""
     if item.shape != "one" or item.nullable:
         return FieldType("value", shape)
     return item._replace(shape=shape)
 
 
 def _with_presence(field_type: FieldType, default: object, *, required: bool) -> FieldType:
-    """Returns the type of a member that distinguishes a missing value, null and an empty list."""
+    """Returns the type of a member, which distinguishes a missing value, null and an empty list."""
     if field_type.nullable and not required and default is not _MISSING and default is not None:
         return FieldType("value", nullable=True)
     if field_type.shape in ("list", "map") and (
@@ -393,7 +394,7 @@ def _capital(part: str) -> str:
 
 
 def _camel(name: str) -> str:
-    """Returns protobuf's JSON name in lower case: it refuses two equal ones."""
+    """Returns protobuf's JSON name in lower case, because it rejects two equal ones."""
     return name.replace("_", "").lower()
 
 
@@ -432,9 +433,9 @@ class Method(NamedTuple):
     tool: str
     """Path of the tool in programs."""
     request: Any
-    """Message class."""
+    """Message class of the request."""
     response: Any
-    """Message class; that of an item if the tool streams."""
+    """Message class of the response, or of an item if the tool streams."""
     input: RootPlan
     output: RootPlan
     stream: bool
@@ -450,7 +451,7 @@ class _Made(NamedTuple):
 class ToolSchema:
     """Descriptors of tools, and their methods by path, such as `/corral.tools.Tools/add`.
 
-    Build it in a thread, because that takes time.
+    Create it in a thread, because that takes time.
     """
 
     def __init__(self, tools: Mapping[ToolName, Tool]) -> None:
@@ -470,7 +471,7 @@ class ToolSchema:
 
     @cached_property
     def file(self) -> FileDescriptorProto:
-        """The file, with descriptions as comments, which a pool does not return."""
+        """File with descriptions as comments, which a pool does not return."""
         file = FileDescriptorProto()
         file.CopyFrom(self._file)
         for path, text in self._comments:
@@ -481,7 +482,7 @@ class ToolSchema:
 
     @property
     def size(self) -> int:
-        """Bytes of the descriptors."""
+        """Size of the descriptors in bytes."""
         return self._file.ByteSize()
 
     @property
@@ -515,7 +516,7 @@ def path_of(name: ToolName) -> str:
 def tool_file(
     tools: Mapping[ToolName, Tool], untyped: frozenset[ToolName] = frozenset()
 ) -> tuple[FileDescriptorProto, dict[str, _Made], list[Comment]]:
-    """Makes the file of all services and messages; also returns the methods by path, and descriptions for comments.
+    """Makes the file of all services and messages. Also returns the methods by path, and descriptions for comments.
 
     Messages of tools with a namespace are nested in a message of the namespace, so that all names are distinct.
     """
@@ -586,7 +587,7 @@ _NAMES = {
 
 
 async def proto_document(schemas: DocumentCache[ToolSchema], grant: Grant) -> Document:
-    """Makes the `.proto` of the tools that the scopes of a grant allow, in a thread."""
+    """Makes the `.proto` file of the tools that the scopes of a grant allow, in a thread."""
     schema = await schemas.of(grant)
     content = await run_in_own_thread(lambda: proto_text(schema.file).encode(), abandon_on_cancel=True)
     return Document(content, "text/plain; charset=utf-8")

@@ -1,1 +1,1 @@
-"""Transports by which programs elsewhere call tools over the protocols. Their text runs there."""
+"""Transports with which programs elsewhere call tools over the protocols. The text of these modules runs there."""

@@ -1,8 +1,8 @@
 """Calls in the format of corral's Connect bridge.
 
-The calls of a batch are one request of corral.v1.Bridge/Calls; the only field of its messages has lines of the HTTP
-bridge. Each message is in an envelope: a byte of flags, and four bytes of length. corral.v1.Bridge/Renew returns
-a fresh token.
+The calls of a batch are one request to corral.v1.Bridge/Calls. The only field of its messages contains lines as in the
+HTTP bridge. Each message is in an envelope: a byte of flags, and four bytes of length. corral.v1.Bridge/Renew returns a
+fresh token.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from corral.protocols.guests.messages import SERVICE, calls_message, read_messag
 _HEAD_BYTES = 5
 _END = 2
 _BESIDE_LINE = 16
-"""Bytes of a message besides its line."""
+"""Bytes of a message in addition to its line."""
 
 
 class _ConnectTransport:
@@ -78,7 +78,7 @@ class _Envelopes:
 
 
 def _read_error(error: dict[str, Any]) -> Failure:
-    """Reads an error of the protocol, whose details contain the host's error."""
+    """Reads an error of the protocol. Its details contain the host's error."""
     details = {each["type"]: each["debug"] for each in error["details"]}
     seconds = details.get("google.rpc.RetryInfo", {}).get("retryDelay")  # such as 1.5s
     return read_failure(

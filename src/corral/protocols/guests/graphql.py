@@ -48,7 +48,7 @@ def _read_event(unanswered: dict[int, None], line: bytes) -> list[BridgeReply]:
         if not isinstance(reply[2], Items):
             unanswered.pop(reply[0], None)
         return [reply]
-    if not line.startswith(_EVENT):  # the type of an event, or a comment
+    if not line.startswith(_EVENT):  # type of an event, or a comment
         return []
     try:
         failure = _read_errors(line[len(_EVENT) :])

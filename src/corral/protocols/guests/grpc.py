@@ -27,11 +27,11 @@ from corral.guest.python.transports.lines import encode_call
 from corral.protocols.guests.messages import SERVICE, calls_message, read_message
 
 _ALIVE_SECONDS = 30
-"""After this long without a message, the client pings the server, and waits as long for its answer."""
+"""Seconds without a message after which the client pings the server, and seconds to wait for its answer."""
 _RENEWAL_TIMEOUT_SECONDS = 10.0
 _BESIDE_LINE_BYTES = 16
 _FINAL = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED", "UNIMPLEMENTED"})
-"""Statuses by which the host refuses to renew the token."""
+"""Statuses with which the host refuses to renew the token."""
 
 
 class _GrpcTransport:
@@ -61,7 +61,7 @@ class _Messages:
 
 
 class _GrpcBridge(Bridge):
-    """A channel of grpcio."""
+    """Bridge over a channel of grpcio."""
 
     def __init__(self, url: str, token: str, transport: Transport, max_output_bytes: int) -> None:
         try:
@@ -120,7 +120,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def _roots() -> bytes | None:
-    """Returns the certificates of SSL_CERT_FILE, which the library does not read; None for its own."""
+    """Returns the certificates of SSL_CERT_FILE, which the library does not read itself; None for the library's own."""
     file = os.environ.get("SSL_CERT_FILE")
     return Path(file).read_bytes() if file else None
 

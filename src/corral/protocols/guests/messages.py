@@ -1,4 +1,5 @@
-"""Messages of corral.v1.Bridge/Calls, which Connect and gRPC share: their only field has lines of the HTTP bridge."""
+"""Messages of corral.v1.Bridge/Calls, which Connect and gRPC share. Their only field contains lines as in the HTTP
+bridge."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from corral.guest.python.transports.lines import read_reply
 
 SERVICE = "/corral.v1.Bridge"
 _FIELD = b"\x0a"
-"""Tag of the field of both messages."""
+"""Tag of the field in both messages."""
 
 
 def calls_message(calls: Iterable[bytes]) -> bytes:
@@ -25,10 +26,10 @@ def calls_message(calls: Iterable[bytes]) -> bytes:
 
 
 def read_message(message: bytes) -> BridgeReply:
-    """Reads the reply in a message that is not empty."""
+    """Reads the reply in a non-empty message."""
     if not message.startswith(_FIELD):
         raise WrongReply("it sent a message that is not a reply")
     start = 1
-    while message[start : start + 1] > b"\x7f":  # the length of the line, which is the rest
+    while message[start : start + 1] > b"\x7f":  # length of the line, which is all that follows
         start += 1
     return read_reply(message[start + 1 :])

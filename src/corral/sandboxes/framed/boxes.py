@@ -31,7 +31,7 @@ class BoxProvider(FramedProvider, Generic[B]):
     """Runs programs in boxes that outlive them, such as a vendor's machines, containers or sandboxes.
 
     A subclass implements `open`, `connect_in` and `close`. A box serves only one `SandboxConfig`, so all of its
-    executions have the same owner and settings. An execution without an owner has a box of its own, as does every
+    executions have the same owner and settings. An execution without an owner has a separate box, as does every
     execution while the Corral is not open. Guests are never reused. Data that a program leaves in its box is visible to
     later programs of the same user. Idle boxes are closed after two minutes.
     """

@@ -29,8 +29,8 @@ T = TypeVar("T")
 
 
 class Link(Protocol):
-    """Connection to a guest. Raw descriptors have an implementation of their own, because a message over an
-    asynchronous stream costs four times as much."""
+    """Connection to a guest. Raw descriptors have a separate implementation, because a message over an asynchronous
+    stream costs four times as much."""
 
     @property
     def nonce(self) -> bytes:

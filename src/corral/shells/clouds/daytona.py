@@ -27,7 +27,7 @@ _CODE_BYTES = 8
 _GONE = 404
 
 _FEED = 'while IFS= read -r l && [ "$l" != . ]; do printf %s "$l" | base64 -d || break; done'
-"""Decodes a command's input: the service supports neither an end of input nor binary input."""
+"""Decodes a command's input, because the service supports neither an end of input nor binary input."""
 
 
 class DaytonaShell(RemoteShell):
@@ -40,7 +40,7 @@ class DaytonaShell(RemoteShell):
     service: ClassVar[str] = "Daytona"
 
     def __init__(self, sandbox: Any, client: Any = None) -> None:
-        """Takes over a `daytona.AsyncSandbox` and its client: `aclose` deletes the one and closes the other."""
+        """Takes over a `daytona.AsyncSandbox` and its client: `aclose` deletes the sandbox and closes the client."""
         super().__init__()
         self._sandbox = sandbox
         self._client = client
@@ -49,11 +49,11 @@ class DaytonaShell(RemoteShell):
     async def create(cls, snapshot: str | None = None, *, lifetime_seconds: int = 300, **options: Any) -> Self:
         """Starts a sandbox. The service deletes it after `lifetime_seconds`, in whole minutes.
 
-        `options` are those of `daytona.CreateSandboxFromSnapshotParams`.
+        `options` are passed to `daytona.CreateSandboxFromSnapshotParams`.
 
         Raises:
-            MissingExtra: the SDK is not installed.
-            ShellLost: the service refuses or cannot be reached, or the key is missing.
+            MissingExtra: the SDK is not installed. ShellLost: the service refuses or cannot be reached, or the key is
+            missing.
         """
         try:
             sdk = import_module("daytona")
@@ -95,7 +95,7 @@ class DaytonaShell(RemoteShell):
 
 
 class _DaytonaProcess(RemoteProcess):
-    """A command in its own session; deleting the session ends it."""
+    """Command in a session of the service. Deleting the session ends it."""
 
     def __init__(self, sandbox: Any, *, stdin: bool) -> None:
         super().__init__(DaytonaShell.service, stdin=stdin)
@@ -116,7 +116,7 @@ class _DaytonaProcess(RemoteProcess):
             run = f"exec 4<&0 3< <({_FEED} <&4); f=$!; {marked} <&3 3<&- 4<&-; c=$?; kill -9 $f 2>/dev/null"
         else:
             run = f"{marked} </dev/null; c=$?"
-        # The service can add a line break to an output; the mark shows its end, and that it is complete.
+        # The service can add a line break to an output. The mark shows where it ends, and that it is complete.
         script = f"{run}; {self.sweep}; printf '{self._end_mark}%d\\n' $c; printf '{self._end_mark}%d\\n' $c >&2"
         sdk = import_module("daytona")
         await self._api.create_session(self._session, seconds)
@@ -132,7 +132,7 @@ class _DaytonaProcess(RemoteProcess):
 
     @override
     async def feed(self, data: bytes) -> None:
-        async with self._sending:  # else other writes could come between
+        async with self._sending:  # so that no other write comes in between
             for start in range(0, len(data), _LINE_BYTES):
                 await self._send(base64.b64encode(data[start : start + _LINE_BYTES]).decode() + "\n")
 
@@ -172,7 +172,7 @@ class _DaytonaProcess(RemoteProcess):
 
 
 class _Tail:
-    """An output up to its end mark, which is followed by the exit code."""
+    """Output up to its end mark, which the exit code follows."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = mark
@@ -181,7 +181,7 @@ class _Tail:
         self.code: int | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """Adds a piece, and returns the output in it; a possible start of the mark is held back."""
+        """Adds a piece, and returns the output in it. Holds back a possible start of the mark."""
         if not self._ended:
             self._rest += data
             output, separator, self._rest = self._rest.partition(self._mark)

@@ -34,7 +34,7 @@ class E2BShell(RemoteShell):
     async def create(cls, template: str | None = None, *, lifetime_seconds: int = 300, **options: Any) -> Self:
         """Starts a sandbox. The service ends it after `lifetime_seconds`, even if this process is gone.
 
-        `options` are those of `e2b.AsyncSandbox.create`.
+        `options` are passed to `e2b.AsyncSandbox.create`.
 
         Raises:
             MissingExtra: the SDK is not installed.
@@ -122,7 +122,7 @@ class _E2BProcess(RemoteProcess):
         try:
             return (await self._handle.wait()).exit_code
         except Exception as error:
-            code = getattr(error, "exit_code", None)  # the SDK raises for every code but 0
+            code = getattr(error, "exit_code", None)  # the SDK raises for every code other than 0
             if not isinstance(code, int):
                 raise
             return code

@@ -1,4 +1,4 @@
-"""Shells on cloud services: their commands have no process here, and are found by a mark in their environment."""
+"""Shells on cloud services. Their commands have no process here, and are found by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STAT_KINDS: dict[str, FileKind] = {"regular file": "file", "regular empty file"
 
 
 class CommandFiles(Files):
-    """Files read and written by commands of a shell, as base64, so that input and output are text."""
+    """Files that commands of a shell read and write, as base64, so that input and output are text."""
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
@@ -136,18 +136,18 @@ def _fail(path: str, done: Completed) -> NoReturn:
 
 
 START_SECONDS = 60.0
-"""Time for a service to start a command, or to check its folder."""
+"""Seconds for a service to start a command, or to check its folder."""
 KILL_SECONDS = 10.0
-"""Time for a service to end a command or a computer."""
+"""Seconds for a service to end a command or a computer."""
 _GRACE_SECONDS = 1.0
-"""SDKs time out first: some leave a failed task behind when cancelled."""
+"""Seconds by which our time limits exceed those of SDKs. Some SDKs leave a failed task behind when cancelled."""
 _OVER_SECONDS = 2.0
 _FREE_SECONDS = 2.0
 _KILLED = 128 + 9
 
 
 class RemoteShell(Shell):
-    """Bash on a cloud service. Its files are read and written by commands."""
+    """Bash on a cloud service. Its files are read and written with commands."""
 
     service: ClassVar[str]
 
@@ -160,7 +160,7 @@ class RemoteShell(Shell):
     @classmethod
     @asynccontextmanager
     async def _starting(cls, close: Callable[[], Awaitable[object]] | None = None) -> AsyncGenerator[None]:
-        """Raises ShellLost for an error of the block, which starts the computer, and closes the client then."""
+        """Raises ShellLost for any error of the block, which starts the computer, after closing the client."""
         try:
             yield
         except BaseException as error:
@@ -232,7 +232,7 @@ class RemoteShell(Shell):
 
 
 class RemoteProcess(PushedProcess):
-    """A command found by an environment variable that all its descendants inherit."""
+    """Command that is found by an environment variable, which all its descendants inherit."""
 
     def __init__(self, service: str, *, stdin: bool) -> None:
         super().__init__(service, stdin=stdin)
@@ -242,7 +242,7 @@ class RemoteProcess(PushedProcess):
 
     @abstractmethod
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
-        """Starts it within `seconds`. Can raise any exception."""
+        """Starts the command within `seconds`. Can raise any exception."""
 
     @abstractmethod
     async def run_script(self, script: str, seconds: float) -> None:
@@ -250,10 +250,10 @@ class RemoteProcess(PushedProcess):
 
     @abstractmethod
     async def free(self) -> None:
-        """Frees its resources at the service and in the SDK. Never raises; idempotent."""
+        """Frees the command's resources at the service and in the SDK. Never raises; idempotent."""
 
     async def _watch(self, follow: Callable[[], Awaitable[int | None]]) -> None:
-        """Has `follow` forward the output and return the exit code, until `_watching` is cancelled."""
+        """Lets `follow` forward the output and return the exit code, until `_watching` is cancelled."""
         code: int | None = None
         lost: Exception | None = None
         try:
@@ -265,7 +265,8 @@ class RemoteProcess(PushedProcess):
             self.finish(code, lost)
 
     def marked(self, command: str, env: Mapping[str, str] | None = None) -> str:
-        """Returns the command for bash with the mark, and with variables if the service does not support any."""
+        """Returns the command for bash, with the mark and, if the service does not support variables, with those
+        too."""
         variables = "".join(f"{shlex.quote(f'{name}={value}')} " for name, value in (env or {}).items())
         return f"{f'env {variables}' if variables else ''}{MARK}={self.mark} /bin/bash -c -- {shlex.quote(command)}"
 
@@ -273,7 +274,7 @@ class RemoteProcess(PushedProcess):
     def sweep(self) -> str:
         """Script that ends all processes with the mark in their environment, until none are left.
 
-        All are stopped before any is killed: else a script would continue with its next line after its child ended.
+        All are stopped before any is killed. Otherwise a script would continue with its next line when its child ends.
         """
         return (
             f"while f=$(grep -lz '^{MARK}={self.mark}$' /proc/[0-9]*/environ 2>/dev/null); [ -n \"$f\" ]; do "
@@ -282,14 +283,14 @@ class RemoteProcess(PushedProcess):
         )
 
     async def leave(self) -> None:
-        """Abandons it because its computer is being ended."""
+        """Abandons the command, because its computer is being ended."""
         self.finish(None, ConnectionError("the shell was closed"))
         self.discard()
         await self.free()
 
     @override
     async def kill(self) -> None:
-        self.discard()  # so that a full output does not wait for a reader
+        self.discard()  # so that a full buffer does not wait for a reader
         try:
             if not self.ended:
                 await self._end()
@@ -301,7 +302,7 @@ class RemoteProcess(PushedProcess):
         lost: Exception | None = None
         with anyio.move_on_after(KILL_SECONDS + _GRACE_SECONDS):
             try:
-                for _ in range(2):  # the first can run before the command starts
+                for _ in range(2):  # the first attempt may run before the command starts
                     await self.run_script(self.sweep, KILL_SECONDS)
                     with anyio.move_on_after(_OVER_SECONDS):
                         await self.over()
@@ -309,7 +310,7 @@ class RemoteProcess(PushedProcess):
             except Exception as error:
                 lost = error
             else:
-                self.finish(_KILLED)  # its end is behind unread output
+                self.finish(_KILLED)  # its end comes after unread output
         if not self.ended:
             self.finish(None, lost)
             raise ShellLost(

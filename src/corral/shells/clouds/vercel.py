@@ -31,7 +31,7 @@ class VercelShell(RemoteShell):
     service: ClassVar[str] = "Vercel"
 
     def __init__(self, sandbox: Any, client: Any = None) -> None:
-        """Takes over a `vercel.sandbox.Sandbox` and its client: `aclose` destroys the one and closes the other."""
+        """Takes over a `vercel.sandbox.Sandbox` and its client: `aclose` destroys the sandbox and closes the client."""
         super().__init__()
         self._sandbox = sandbox
         self._client = client
@@ -43,7 +43,7 @@ class VercelShell(RemoteShell):
         """Starts a sandbox. The service stops it after `lifetime_seconds`, even if this process is gone.
 
         `client` is a `vercel.sandbox.client.SandboxClient` with other settings, which the shell closes. `options` are
-        those of its `create_sandbox`.
+        passed to its `create_sandbox`.
 
         Raises:
             MissingExtra: the SDK is not installed.
@@ -86,7 +86,7 @@ class VercelShell(RemoteShell):
 
 
 class _VercelProcess(RemoteProcess):
-    """A command of the sandbox's session; a resumed sandbox has a different session."""
+    """Command of the sandbox's session. A resumed sandbox has another session."""
 
     def __init__(self, session: Any, *, stdin: bool) -> None:
         super().__init__(VercelShell.service, stdin=stdin)
@@ -123,7 +123,7 @@ class _VercelProcess(RemoteProcess):
         self._watching.cancel()
 
     async def _follow(self) -> int | None:
-        # The SDK's readers wait for whole lines, however long, and keep all unread output.
+        # The SDK's own readers wait for whole lines, however long, and keep all unread output.
         logs = self._handle._service.process_logs  # noqa: SLF001
         async with aclosing(logs(session_id=self._session.id, process_id=self._handle.id)) as events:
             async for event in events:

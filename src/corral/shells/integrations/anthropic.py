@@ -28,7 +28,7 @@ _CODE = re.compile("[0-9]{1,3}")
 
 
 class _Output:
-    """An output of bash, read up to a mark."""
+    """Output of bash, read up to a mark."""
 
     def __init__(self, stream: AsyncIterator[bytes], most: int) -> None:
         self._stream = stream
@@ -41,7 +41,7 @@ class _Output:
         self.kept = KeptOutput(self._most)
 
     async def until(self, mark: bytes) -> str | None:
-        """Reads up to the marker, and returns the rest of the marker's line; None if the output ended first."""
+        """Reads up to the mark, and returns the remainder of the mark's line; None if the output ended first."""
         while True:
             at = self._rest.find(mark)
             if at >= 0 and (end := self._rest.find(b"\n", at + len(mark))) >= 0:
@@ -49,14 +49,14 @@ class _Output:
                 del self._rest[at:]
                 return after
             if at < 0:
-                self._keep(len(self._rest) - len(mark))  # the mark can be split
+                self._keep(len(self._rest) - len(mark))  # the mark can be split across pieces
             try:
                 self._rest += await anext(self._stream)
             except StopAsyncIteration:
                 return None
 
     def text(self) -> str:
-        """Returns the output up to the mark, or up to now."""
+        """Returns the output up to the mark, or everything so far."""
         self._keep(len(self._rest))
         return self.kept.text()
 
@@ -67,10 +67,10 @@ class _Output:
 
 
 class LastingBash:
-    """A persistent bash over a shell, started by its first command. Use `async with`, or call `aclose`.
+    """Persistent bash over a shell, started by its first command. Use `async with`, or call `aclose`.
 
-    After each command, bash writes a random mark on both outputs, and the exit code. Functions, aliases, PATH or traps
-    that a command sets can falsify later exit codes. If you rely on an exit code, run the command with `shell.run`.
+    After each command, bash writes a random mark to both outputs, and the exit code. Functions, aliases, PATH or traps
+    that a command sets can falsify later exit codes. If an exit code matters, run the command with `shell.run`.
     """
 
     def __init__(
@@ -86,9 +86,10 @@ class LastingBash:
         self._lock = anyio.Lock()
 
     async def run(self, command: str) -> Completed:
-        """Runs a command; one at a time. `exit_code` is None if bash ended; the next command starts another one.
+        """Runs a command, one at a time. If bash ended, `exit_code` is None, and the next command starts another bash.
 
-        Bash ends by `exit` and by the time-out; the errors say which. Incomplete syntax is an error, and can end bash.
+        Bash ends on `exit` and after a time-out; the error output says which. Incomplete syntax is an error, and can
+        end bash.
         """
         async with self._lock:
             if len(data := command.encode(errors="replace")) > _COMMAND_BYTES or "\0" in command:
@@ -99,7 +100,7 @@ class LastingBash:
                 done = completed.exit_code is not None
                 return completed
             finally:
-                if not done:  # also if cancelled: the state of the command is unknown
+                if not done:  # also if cancelled, because the state of the command is unknown
                     with anyio.CancelScope(shield=True):
                         await self._end()
 
@@ -128,11 +129,11 @@ class LastingBash:
         for each in outputs:
             each.begin()
         mark = secrets.token_hex(16)
-        # Bash reads the command as one word, so that the mark cannot end up within a quote or here-document of it, and
+        # Bash reads the command as one word, so that the mark cannot become part of its quotes or here-documents, and
         # the command cannot read the mark as its input.
         word = command.decode(errors="replace").replace("'", "'\\''")
         separate = self._shell.capabilities.separate_stderr
-        write = "\\builtin printf"  # the command can define its own printf
+        write = "\\builtin printf"  # because the command can define its own printf
         ending = f"{write} '\\n{mark} %s\\n' $?" + (f"; {write} '\\n{mark} \\n' >&2" if separate else "")
         line = f"eval '{word}' < /dev/null\n{ending}\n"
         rests: list[str | None] = [None, None]
@@ -235,7 +236,7 @@ _REMEMBER: TypeAdapter[_View | _Create | _Replace | _Insert | _Delete | _Rename]
 class ComputerTools:
     """Definitions for requests, and results for the `tool_use` blocks of responses. Use it with `async with`.
 
-    `bash` is one bash for the whole block. `memory` is the folder `memories` of the shell's files, which models call
+    `bash` is one bash for the whole block. `memory` is the folder `memories` in the shell's files, which models see as
     `/memories`.
 
     Raises:
@@ -264,7 +265,8 @@ class ComputerTools:
         self._memory = _Memory(restricted, memories)
 
     async def call(self, block: object) -> BetaToolResultBlockParam | None:
-        """Runs the call in a block of a response; None if it is not for these tools. Wrong input is an error result."""
+        """Runs the call in a block of a response; returns None if the call is not for these tools. Invalid input gives
+        an error result."""
         if not isinstance(block, BetaToolUseBlock) or block.name not in self._names:
             return None
         failed = False
@@ -323,7 +325,7 @@ class _Editor:
         self.files = shell.files
 
     def place(self, path: str) -> str:
-        """Translates a path for the shell."""
+        """Translates a model's path to a path of the shell."""
         return path
 
     async def run(self, command: Any) -> str:
@@ -366,7 +368,7 @@ class _Editor:
 
 
 class _Memory(_Editor):
-    """The same, only below `/memories`; can also move and delete files there."""
+    """The same, but only below `/memories`. Can also move and delete files there."""
 
     def __init__(self, shell: Shell, folder: str) -> None:
         super().__init__(shell)
@@ -410,7 +412,7 @@ class _Memory(_Editor):
         return f"{old} has been renamed to {new}"
 
     async def _without_links(self, path: str) -> None:
-        """Raises ToolError if a part of the path below the folder is a link, which could lead elsewhere."""
+        """Raises ToolError if a part of the path below the folder is a link, because that could lead elsewhere."""
         place = self.place(path)
         folder = self._folder
         for name in posixpath.relpath(place, folder).split("/") if self._links else ():

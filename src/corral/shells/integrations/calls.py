@@ -18,7 +18,7 @@ async def answer(tool: Tool[..., Any], arguments: Mapping[str, object]) -> objec
     """Checks the arguments, calls the tool, and returns its value as JSON.
 
     Raises:
-        ToolError: the arguments are wrong, or the tool raised it.
+        ToolError: the arguments are invalid, or the tool raised it.
         FileError: an operation on the shell's files failed.
     """
     parsed = await tool.parse_input({**arguments})

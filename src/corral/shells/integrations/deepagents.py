@@ -1,4 +1,4 @@
-"""A shell as the backend of agents of deepagents. Needs the extra `deepagents`."""
+"""Shell as the backend of agents of deepagents. Requires the extra `deepagents`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _OUTPUT_BYTES = 1_000_000
 class ShellBackend(BaseSandbox):
     """Backend for `create_deep_agent(backend=...)`: commands, and files by paths of the shell.
 
-    The framework finds, reads and edits files by commands, which need python3 in the shell. Synchronous methods must
-    be called from threads of anyio, as the framework's tools are in a synchronous agent.
+    The framework finds, reads and edits files with commands that need python3 in the shell. Synchronous methods must be
+    called from anyio's threads, in which a synchronous agent runs the framework's tools.
 
     Raises:
         ConfigError: the shell does not run programs of an operating system.
@@ -52,7 +52,8 @@ class ShellBackend(BaseSandbox):
 
     @override
     async def aexecute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Runs a command for up to `timeout`, at most an hour, default 120 seconds; exit code 124 is a time-out."""
+        """Runs a command for up to `timeout` seconds: 120 by default, an hour at most. Exit code 124 means a
+        time-out."""
         seconds = min(timeout or _SECONDS, _MOST_SECONDS)
         try:
             done = await self._shell.run(command, timeout_seconds=seconds, output_bytes=_OUTPUT_BYTES)
@@ -75,17 +76,17 @@ class ShellBackend(BaseSandbox):
 
     @override
     def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
-        """Like `aexecute`, from a thread of anyio."""
+        """Does the same as `aexecute`, from an anyio thread."""
         return _waited(partial(self.aexecute, command, timeout=timeout))
 
     @override
     def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
-        """Like `aupload_files`, from a thread of anyio."""
+        """Does the same as `aupload_files`, from an anyio thread."""
         return _waited(partial(self.aupload_files, files))
 
     @override
     def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
-        """Like `adownload_files`, from a thread of anyio."""
+        """Does the same as `adownload_files`, from an anyio thread."""
         return _waited(partial(self.adownload_files, paths))
 
     async def _upload(self, path: str, data: bytes) -> str | None:
@@ -126,7 +127,7 @@ def _waited(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Runs a coroutine in the event loop that started this thread.
 
     Raises:
-        ConfigError: no event loop did.
+        ConfigError: no event loop started this thread.
     """
     try:
         return anyio.from_thread.run(call)

@@ -16,7 +16,8 @@ __all__ = ["agent_tools"]
 
 
 def agent_tools(shell: Shell | None = None) -> list[BaseTool]:
-    """Makes the tools of `shell_tools` for `create_agent(tools=...)`: over `shell`, or the current one of each call."""
+    """Makes the tools of `shell_tools` for `create_agent(tools=...)`. They use `shell` or, without it, the current
+    shell of each call."""
     return [_made(tool, schema) for tool, schema in tools_over(shell)]
 
 

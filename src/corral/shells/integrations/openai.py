@@ -31,7 +31,8 @@ class ShellAndPatches:
         """Definitions for `client.responses.create(tools=...)`."""
 
     async def call(self, item: object) -> ShellCallOutput | ApplyPatchCallOutput | None:
-        """Runs the call in an item; None if it is not for these tools. A patch that does not apply is `failed`."""
+        """Runs the call in an item; returns None if the call is not for these tools. A patch that does not apply is
+        `failed`."""
         if isinstance(item, ResponseFunctionShellToolCall):
             action = item.action
             ended = await run_commands(self._shell, action.commands, action.timeout_ms, action.max_output_length)

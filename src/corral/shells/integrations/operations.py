@@ -18,7 +18,7 @@ _MOST_COMPARISONS = 5_000_000
 
 @dataclass(slots=True)
 class _Hunk:
-    """Old lines, the new lines that replace them, and preceding headings."""
+    """Old lines, the new lines that replace them, and the headings before them."""
 
     headings: list[str] = field(default_factory=list[str])
     old: list[str] = field(default_factory=list[str])
@@ -42,9 +42,9 @@ def created(diff: str) -> str:
 
 
 def updated(text: str, diff: str) -> str:
-    """Applies hunks in order. Keeps the line ends, and a missing or present final line break.
+    """Applies hunks in order. Keeps the file's line ends, and whether it ends with a line break.
 
-    If the exact lines of a hunk are missing, they are matched without trailing blanks.
+    If the exact lines of a hunk do not occur, they are matched without trailing blanks.
 
     Raises:
         ToolError: the lines of a hunk are missing, a line is not part of a patch, or the input is too large.
@@ -80,7 +80,7 @@ def updated(text: str, diff: str) -> str:
 
 
 class _Finder:
-    """Searches for lines, with a limited number of comparisons."""
+    """Searches for lines, within a maximum number of comparisons."""
 
     def __init__(self, lines: list[str]) -> None:
         self._exact = lines
@@ -158,15 +158,16 @@ _MOST_SECONDS = 3_600.0
 _SECONDS = 120.0
 _OUTPUT_BYTES = 64_000
 _PATCH_SECONDS = 5.0
-"""Processor time for applying a patch."""
+"""Maximum processor seconds for applying a patch."""
 
 
 async def run_commands(
     shell: Shell, commands: Sequence[str], timeout_ms: int | None, max_output_length: int | None
 ) -> list[Completed]:
-    """Runs commands one after the other, each from the working directory. Exit code 126: the shell refused it.
+    """Runs commands one after the other, each starting in the working directory. Exit code 126 means that the shell
+    refused one.
 
-    `timeout_ms` is for each command, at most an hour. After a time-out the remaining commands do not run.
+    `timeout_ms` applies to each command, and is at most an hour. After a time-out, the remaining commands do not run.
     """
     seconds = _SECONDS if not timeout_ms or timeout_ms < 0 else min(timeout_ms / 1000, _MOST_SECONDS)
     kept = _OUTPUT_BYTES if max_output_length is None else max(0, min(max_output_length, _OUTPUT_BYTES))
@@ -185,7 +186,7 @@ async def run_commands(
 async def apply_operation(
     shell: Shell, kind: str, path: str, diff: str | None
 ) -> tuple[Literal["completed", "failed"], str]:
-    """Creates, updates or deletes a file; returns the status and a message for the model."""
+    """Creates, updates or deletes a file. Returns the status and a message for the model."""
     files = shell.files
     try:
         if kind == "create_file":

@@ -18,7 +18,8 @@ __all__ = ["shell_toolset"]
 
 
 def shell_toolset(shell: Shell | None = None) -> FunctionToolset[Any]:
-    """Makes the toolset of `shell_tools` for `Agent(toolsets=...)`: over `shell`, or the current one of each call."""
+    """Makes the toolset of `shell_tools` for `Agent(toolsets=...)`. It uses `shell` or, without it, the current shell
+    of each call."""
     return FunctionToolset([_made(tool, schema) for tool, schema in tools_over(shell)], max_retries=5)
 
 

@@ -1,4 +1,4 @@
-"""Jails of a shell's commands, one for each tier: they start commands, and translate paths."""
+"""Jails of a shell's commands, one for each tier. They start commands and translate paths."""
 
 from __future__ import annotations
 
@@ -40,22 +40,23 @@ CERTIFICATE = "session-ca.pem"
 
 @runtime_checkable
 class CommandNetwork(Protocol):
-    """Network for commands of a shell, such as a `corral.egress.Network`."""
+    """Network for a shell's commands, such as a `corral.egress.Network`."""
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins that commands can reach. If empty, they have no network."""
+        """Origins that commands can reach. If empty, commands have no network."""
         ...
 
     def serve_commands(
         self, listener: socket.socket, context: ExecutionContext, audit: AuditLog | None, /
     ) -> AbstractAsyncContextManager[bytes]:
-        """Serves a proxy on the listener until the end of the block; yields the certificate to trust."""
+        """Serves a proxy on the listener during the block; yields the certificate to trust."""
         ...
 
 
 def proxy_environment() -> dict[str, str]:
-    """Returns variables by which curl, git, pip, npm, Python and others find the proxy and trust its certificates."""
+    """Returns environment variables by which curl, git, pip, npm, Python and others find the proxy and trust its
+    certificates."""
     proxy, local, certificate = f"http://127.0.0.1:{PORT}", "localhost,127.0.0.1,::1", f"/etc/{CERTIFICATE}"
     variables = {"NODE_USE_ENV_PROXY": "1"}
     for name, value in (("http_proxy", proxy), ("https_proxy", proxy), ("all_proxy", proxy), ("no_proxy", local)):
@@ -78,7 +79,7 @@ class CommandJail(ABC):
     environment: dict[str, str]
     """Environment of all commands."""
     variants = 1
-    """Number of ways to start commands; a later one can work where earlier ones fail."""
+    """Number of ways to start commands. A later way can work where earlier ones fail."""
     seen = "in a jail"
 
     def __init__(self, launcher: LauncherClient, space: Space) -> None:
@@ -87,7 +88,7 @@ class CommandJail(ABC):
         self._plan: Plan
 
     def place(self, bind: Bind) -> str:
-        """Returns the path of a directory for commands."""
+        """Returns the path at which commands see a directory."""
         return bind.inside
 
     def inside(self, path: str) -> str:
@@ -96,14 +97,14 @@ class CommandJail(ABC):
 
     @abstractmethod
     async def start(self, command: str, cwd: str, env: Mapping[str, str], variant: int) -> ContainedProcess:
-        """Starts a command in a directory, given as the path for commands.
+        """Starts a command in a directory, whose path is as commands see it.
 
         Raises:
-            StartFailed: it cannot be started.
+            StartFailed: the command cannot be started.
         """
 
     async def open_network(self) -> tuple[socket.socket, Path]:
-        """Returns a listening socket that only commands can reach, and the file for the certificates that they trust.
+        """Returns a listening socket that only commands can reach, and the path of the certificates that they trust.
 
         Raises:
             StartFailed: commands cannot have a network here.
@@ -132,11 +133,11 @@ class CommandJail(ABC):
 
 
 class NamespaceJail(CommandJail):
-    """New namespaces for each command, made by bubblewrap."""
+    """Jail of new namespaces for each command, made by bubblewrap."""
 
     tier = "namespaces"
     variants = 2
-    """The second one is without a new /proc, which cannot be mounted everywhere."""
+    """The second way does without a new /proc, which cannot be mounted everywhere."""
 
     def __init__(self, launcher: LauncherClient, space: Space, limits: ShellLimits) -> None:
         super().__init__(launcher, space)
@@ -201,7 +202,7 @@ class NamespaceJail(CommandJail):
 
 
 class LandlockJail(CommandJail):
-    """Landlock rules, and a supervisor for each command, without namespaces."""
+    """Jail of Landlock rules, with a supervisor for each command, without namespaces."""
 
     tier = "landlock"
     seen = "in a jail without namespaces, by the paths of the host,"

@@ -26,11 +26,12 @@ class _Command(Protocol):
 
 
 class CommandWatch:
-    """Ends the largest command while all together exceed `most_bytes` of memory, and commands with too many processes.
+    """Ends the largest command while all together exceed `most_bytes` of memory. Also ends commands that have too many
+    processes.
 
-    It ends all commands while a directory exceeds its quota. `end_by` is the signal for a first process. The kernel
-    also limits processes (RLIMIT_NPROC, getrlimit(2)), but not those of the machine's root, and counts them per command
-    only in namespaces.
+    Ends all commands while a directory exceeds its quota. `end_by` is the signal to send to a command's first process.
+    The kernel also limits the number of processes (RLIMIT_NPROC, getrlimit(2)), but not for the machine's root, and
+    counts them per command only in namespaces.
 
     Memory is the anonymous and shared memory of every process below the first one of each command, from /proc (RssAnon
     and RssShmem, proc_pid_status(5)), checked by a thread that runs while commands do.
@@ -47,12 +48,12 @@ class CommandWatch:
         self._end_by = end_by
         self._lock = threading.Lock()
         self._commands: dict[int, tuple[int, _Command]] = {}
-        """By descriptor of the first process: its number, and the command."""
+        """Process number and command, by the descriptor of the first process."""
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
 
     async def measure_quotas(self, *, anew: bool) -> None:
-        """Measures the directories before a command begins, if `anew`: no other command runs."""
+        """Measures the directories before a command begins, if `anew` says that no other command is running."""
         if not self._quotas:
             return
         async with self._measuring:
@@ -60,9 +61,9 @@ class CommandWatch:
                 self._quota_watch = await anyio.to_thread.run_sync(QuotaWatch, self._quotas)
 
     def add(self, pid: int, descriptor: int, command: _Command) -> None:
-        """Watches a command until it has ended, by the number and a descriptor of its first process.
+        """Watches a command until it has ended, by the number and descriptor of its first process.
 
-        Takes over the descriptor. If it ends the command, it sets its `reason`.
+        Takes over the descriptor. If it has to end the command, it sets the command's `reason`.
         """
         with self._lock:
             self._commands[descriptor] = pid, command
@@ -125,7 +126,8 @@ def _readable(descriptors: Iterable[int]) -> list[int]:
 
 
 def _used(root: int, most_processes: int) -> tuple[int, int]:
-    """Returns memory and number of the processes below `root`; incomplete if they are more than `most_processes`."""
+    """Returns the memory and number of the processes below `root`. Incomplete if there are more than
+    `most_processes`."""
     total = 0
     descendants = [*itertools.islice(processes_below(root), most_processes + 1)]
     for pid in (root, *descendants):

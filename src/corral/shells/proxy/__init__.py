@@ -1,1 +1,1 @@
-"""The proxy through which commands reach the network."""
+"""Proxy through which commands reach the network."""

@@ -1,6 +1,6 @@
-"""HTTP/1.1 proxy for commands: requests with absolute URLs, and tunnels whose TLS is terminated here.
+"""HTTP/1.1 proxy for commands: requests with absolute URLs, and tunnels whose TLS ends here.
 
-Each request goes through `Exchanges`, like those of programs. Input is untrusted.
+Each request goes through `Exchanges`, like a program's. Input is untrusted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from corral.logs import get_logger
 
 _DAYS = 365
 _KEPT = 64
-"""Maximum number of hosts whose certificates are kept."""
+"""Maximum number of hosts whose certificates are cached."""
 
 
 class Authority:
@@ -58,7 +58,7 @@ class Authority:
             .sign(self._key, SHA256())
         )
         self.certificate = certificate.public_bytes(Encoding.PEM)
-        """The authority's own certificate, as PEM."""
+        """Certificate of the authority itself, as PEM."""
         self._contexts: OrderedDict[str, ssl.SSLContext] = OrderedDict()
 
     async def context(self, host: str) -> ssl.SSLContext:
@@ -86,7 +86,7 @@ class Authority:
         key = self._host_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
-        # The ssl module only reads files; this one is anonymous, in memory.
+        # The ssl module only reads files, so this is an anonymous one in memory.
         with os.fdopen(os.memfd_create("certificate"), "wb") as file:
             file.write(key + certificate.public_bytes(Encoding.PEM))
             file.flush()
@@ -124,14 +124,14 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 logger = get_logger("corral.egress")
 
 _CONNECTIONS = 64
-"""Maximum at the same time; further ones wait in the kernel's queue of the listener."""
+"""Maximum number of simultaneous connections. Further ones wait in the kernel's queue of the listener."""
 _HEAD_BYTES = 64_000
 _PIECE_BYTES = 16_384
 _IDLE_SECONDS = 30.0
-"""Time for a whole head to arrive, and for each piece of a body to arrive or be sent."""
+"""Seconds for a whole head to arrive, and for each piece of a body to arrive or be sent."""
 _DRAIN_SECONDS = 1.0
 _DRAIN_BYTES = 1_000_000
-"""Bytes of a refused request that are read, so that its sender reads the reason."""
+"""Bytes of a refused request that are still read, so that its sender gets to read the reason."""
 _PORTS = {"http": 80, "https": 443}
 _LOST = (
     anyio.BrokenResourceError,
@@ -157,7 +157,7 @@ class _Origin(NamedTuple):
 async def serve_proxy(
     rules: object, listener: socket.socket, caller: Caller, audit: AuditLog | None
 ) -> AsyncGenerator[bytes]:
-    """Serves connections to the listener; all of them end with the block.
+    """Serves connections to the listener. All of them end with the block.
 
     Yields the certificate of the authority that clients must trust, as PEM.
     """
@@ -201,7 +201,7 @@ async def _accepted(listener: socket.socket) -> socket.socket:
             accepted, _ = listener.accept()
         except BlockingIOError:
             continue
-        except OSError:  # the client is gone already, or no descriptors are left
+        except OSError:  # the client has left, or no descriptors are left
             await anyio.sleep(0.05)
             continue
         accepted.setblocking(False)
@@ -209,7 +209,7 @@ async def _accepted(listener: socket.socket) -> socket.socket:
 
 
 class _Connection:
-    """A connection of a command, or the inside of its tunnel to `origin`."""
+    """Connection of a command, or the inside of its tunnel to `origin`."""
 
     def __init__(
         self, sockets: Sockets, authority: Authority, stream: ByteStream, origin: _Origin | None = None
@@ -291,14 +291,14 @@ class _Connection:
         headers = [(name.encode(coding), value.encode(coding, "replace")) for name, value in exchange.shown_headers]
         size = response.headers.get("content-length")
         if size is not None and response.status_code != 204 and (head or not self._exchanges.rules.mask):
-            headers.append((b"content-length", size.encode("ascii")))  # masking would change it
+            headers.append((b"content-length", size.encode("ascii")))  # masking would change the size
         reason = self._exchanges.rules.mask.text(response.reason_phrase)
         await self._send(h11.Response(status_code=response.status_code, headers=headers, reason=_phrase(reason)))
         done = False
         while not done:
             try:
                 data, done = await exchange.read()
-            except CorralError as error:  # the head is sent already, so the body just breaks off
+            except CorralError as error:  # the head has been sent, so the body just breaks off
                 raise ExecutionCancelled(str(error)) from error
             if data:
                 await self._send(h11.Data(data=data))
@@ -321,7 +321,7 @@ class _Connection:
             return
         await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
         if self._http.trailing_data[0]:
-            return  # the client did not wait for the answer
+            return  # the client has not waited for the answer
         origin = _Origin("https" if "https" in schemes else "http", host, port)
         if origin.scheme == "http":
             await _Connection(self._sockets, self._authority, self._stream, origin).serve()
@@ -336,7 +336,7 @@ class _Connection:
         """Returns the requested URL.
 
         Raises:
-            InvalidArguments: it is missing or invalid, or a header contradicts it.
+            InvalidArguments: the URL is missing or invalid, or a header contradicts it.
         """
         headers = dict(request.headers)
         target = request.target.decode("ascii")
@@ -421,7 +421,7 @@ def _authority(text: str, port: int | None) -> tuple[str, int]:
     """Returns the host, in lower case, and the port.
 
     Raises:
-        ValueError: it is not an authority, or has no port and there is no default.
+        ValueError: the text is not an authority, or has no port and there is no default.
     """
     parts = urlsplit(f"//{text}")
     port = parts.port if parts.port is not None else port
@@ -452,16 +452,17 @@ def _phrase(text: str) -> bytes:
 
 _SOCKET_BYTES = 4_096
 _TAKEN_SECONDS = 30.0
-"""Time for the command to take a message."""
+"""Seconds for the command to accept a message."""
 _CLOSING_SECONDS = 5.0
-"""Time for the command to answer a closing frame. Its remaining messages are read, so that it reads ours."""
+"""Seconds for the command to answer a closing frame. Its remaining messages are read meanwhile, so that it reads
+ours."""
 _REASON_BYTES = 123
-"""Maximum in a closing frame (RFC 6455, 5.5)."""
+"""Maximum bytes of the reason in a closing frame (RFC 6455, 5.5)."""
 _NORMAL, _BREACH, _POLICY, _TOO_BIG, _FAILED = 1000, 1002, 1008, 1009, 1011
 
 
 class ProxySocket:
-    """A WebSocket of a command, from its request on.
+    """WebSocket of a command, from its request on.
 
     Raises:
         InvalidArguments: the request violates RFC 6455.
@@ -485,10 +486,11 @@ class ProxySocket:
         self._subprotocols = request.subprotocols
 
     async def serve(self, sockets: Sockets, url: str) -> None:
-        """Opens the requested WebSocket, by its http URL, and forwards messages until its end.
+        """Opens the requested WebSocket, given its http URL, and forwards messages until it ends.
 
         Raises:
-            CorralError: it is not allowed, exceeds a budget, or failed. The command has not been answered.
+            CorralError: the WebSocket is not allowed, exceeds a budget, or failed. The command has not been answered
+                yet.
         """
         upstream = sockets.begin()
         try:
@@ -551,7 +553,7 @@ class ProxySocket:
                 pass
 
     async def _pass_down(self, upstream: Socket) -> None:
-        """Forwards the server's messages to the command until the server closes; then closes the command's side."""
+        """Forwards the server's messages to the command until the server closes, then closes the command's side."""
         try:
             while True:
                 match await upstream.receive():
@@ -574,7 +576,7 @@ class ProxySocket:
     async def _close(self, code: int, reason: str) -> None:
         short = reason.encode("utf-8", "replace")[:_REASON_BYTES].decode("utf-8", "ignore")
         self._reading.deadline = anyio.current_time() + _CLOSING_SECONDS
-        with suppress(LocalProtocolError):  # it is closing already
+        with suppress(LocalProtocolError):  # the WebSocket is already closing
             await self._write(CloseConnection(code, short))
 
     async def _write(self, event: Frame) -> None:
@@ -591,5 +593,5 @@ def _joined(parts: Sequence[str | bytes]) -> str | bytes:
 
 
 def _sendable(code: int) -> int:
-    """Returns a code that may be sent: 1005 and others are reserved."""
+    """Returns a code that can be sent, unlike reserved ones such as 1005."""
     return code if code == _NORMAL or 3000 <= code < 5000 else _NORMAL

@@ -1,4 +1,4 @@
-"""Programs in any shell: the guest runs as a command, and talks over its standard streams."""
+"""Programs in any shell: the guest runs as a command and communicates over its standard streams."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from corral.types import Capabilities, Endpoint, Exit, HttpEndpoint, Language, L
 logger = get_logger("corral.sandboxes")
 
 _OUTCOME_BYTES = 1_000_000
-"""Room in an outcome besides the value."""
+"""Maximum bytes of an outcome in addition to the value."""
 _STDERR_CHARACTERS = 2_000
 _SUFFIXES: Mapping[Language, str] = {"python": "py", "typescript": "mjs"}
 _LIMITS = {"value_bytes", "tool_input_bytes"}
 _NO_PACKAGES = "-S"
 _NEED_PACKAGES = frozenset({"grpc"})
-"""Protocols whose Python runtime imports packages installed with the engine."""
+"""Protocols whose Python runtime imports packages, which must be installed with the engine."""
 
 
 class ExecuteOnlySandbox(Sandbox):
     """Runs one program as a file of the shell and a command. The token is in the command's environment.
 
-    `limits` are shell commands that run before `engine`. `leave` is called at the end, with True if the shell may be
+    `limits` are shell commands that run before `engine`. `leave` is called at the end, with True if the shell might be
     unusable.
     """
 
@@ -99,7 +99,7 @@ class ExecuteOnlySandbox(Sandbox):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_read, process.stdout, output.take)
                 tasks.start_soon(_read, process.stderr, output.take_error)
-                tasks.start_soon(process.wait)  # ends left-over processes, which can hold its streams
+                tasks.start_soon(process.wait)  # ends left-over processes, which can hold the streams open
             return output.exit(await process.wait())
         except Exception as error:
             reason = unwrapped(error)
@@ -137,7 +137,7 @@ def _transport(protocol: str, language: Language) -> Transport:
 
 
 class _Output:
-    """The output of a guest: console entries line by line, then the mark and the outcome."""
+    """Output of a guest: console entries line by line, then the mark and the outcome."""
 
     def __init__(self, job: Job, mark: str) -> None:
         self._job = job
@@ -196,11 +196,11 @@ class _Output:
         seen = Seen()
         seen.printed = self._printed
         if kind == b"error" and isinstance(value, list) and value and isinstance(value[0], str):
-            seen.failures.add(value[0])  # this sandbox does not see calls, so it must trust the program
+            seen.failures.add(value[0])  # this sandbox does not see calls, so it has to trust the program
         return read_exit([kind.decode(), value, [], self._dropped, []], self._job.program, seen)
 
     def _lines(self, level: LogLevel, data: bytes) -> bytes:
-        """Logs complete lines, and returns the rest, including a possible start of the mark."""
+        """Logs complete lines. Returns the remainder, which includes a possible start of the mark."""
         last = data[max(data.rfind(b"\n"), 0) :]
         held = last if self._mark.startswith(last) else b""
         *lines, rest = data.removesuffix(held).split(b"\n")
@@ -253,11 +253,11 @@ _FIND = (
     "command -v deno || { node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null && "
     "command -v node; }"
 )
-"""Prints the path of an engine for TypeScript."""
+"""Command that prints the path of an engine for TypeScript."""
 _PYTHON = f"{_READ_SOURCE}import base64;exec(compile(base64.b64decode(s),'guest.py','exec'))"
-"""The guest is one line, and nothing follows it before the guest writes READY."""
+"""True: the guest is one line, and nothing follows it until the guest writes READY."""
 _OWN_DATA_MB: Mapping[Language, int | None] = {"python": 64, "typescript": None}
-"""Data of the engine and the guest, beyond a program's memory; None: the engine reserves more than it uses."""
+"""Memory of the engine and the guest, in addition to a program's. None if the engine reserves more than it uses."""
 
 
 class ShellSandbox(BoxProvider[Shell]):
@@ -266,14 +266,15 @@ class ShellSandbox(BoxProvider[Shell]):
     `shell` is an open shell, which the caller closes, or a function that opens one for each owner, which the
     sandbox closes. All programs share an open shell and its files, regardless of their owner.
 
-    `engines` are commands of the shell by language: Python from 3.11 on; for TypeScript Deno 2.9, or Node from 20 on,
-    if the command contains "node". Default: `python3`, and `deno` or else `node`. `containment` is by default the
-    shell's. `cpu_seconds` limits the processor time of a guest by `ulimit`, and Python's memory is limited likewise;
-    the numbers of `Limits` are not enforced, so they must be accepted as unenforced.
+    `engines` are commands of the shell by language: Python 3.11 or later; for TypeScript, Deno 2.9 or, if the command
+    contains "node", Node 20 or later. The defaults are `python3`, and `deno` or else `node`. `containment` defaults to
+    the shell's. `cpu_seconds` limits the processor time of a guest by `ulimit`, and Python's memory is limited in the
+    same way. The numbers of `Limits` are not enforced, so they must be accepted as unenforced.
 
     `bridge` is "pipe" if the shell has standard input for commands. Otherwise a program is a file and a command, and
     calls tools over a bridge of the Corral such as `HttpBridge`, with a token in its environment. Over `GrpcBridge`,
-    Python needs grpcio there. A function's shell must have standard input unless `bridge` names such a protocol.
+    Python needs grpcio there. If `shell` is a function, its shells must have standard input unless `bridge` names such
+    a protocol.
 
     Raises:
         ConfigError: the shell cannot run programs, or has no standard input although `bridge` is "pipe".
@@ -364,7 +365,7 @@ class ShellSandbox(BoxProvider[Shell]):
         return channel
 
     async def _engine(self, shell: Shell, config: SandboxConfig) -> str:
-        """Returns the engine's command for a language, and looks it up once for each shell.
+        """Returns the engine's command for a language. Looks it up once for each shell.
 
         Raises:
             StartFailed: the shell has no engine for TypeScript.
@@ -409,7 +410,7 @@ def _python(engine: str, guest: GuestFiles, source_bytes: int) -> str:
 
 
 def _deno(engine: str, guest: GuestFiles, source_bytes: int) -> str:
-    """The engine can only read a script from a path: here a deleted file."""
+    """Path of the script, because the engine can only read it from a path: here, from a deleted file."""
     options = shlex.join([*guest.options, "--ext=js", "/dev/fd/3", "--lines"])
     file = 'f=$(mktemp) && exec 3<>"$f" && rm "$f"'
     return f"{file} && head -c {source_bytes} | base64 -d >&3 && exec {shlex.quote(engine)} {options}"
@@ -424,7 +425,7 @@ _COMMANDS: Mapping[Language, Callable[[str, GuestFiles, int], str]] = {"python":
 
 
 class _LineChannel(GuestChannel):
-    """Frames as lines of base64 over a command's streams."""
+    """Channel of frames as lines of base64 over a command's streams."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -440,7 +441,7 @@ class _LineChannel(GuestChannel):
         line = b""
         async for piece in self._process.stdout:
             *ended, line = (line + piece).split(b"\n")
-            complete = len(line) // 4 * 4  # a line has no maximum length: it is decoded as it comes
+            complete = len(line) // 4 * 4  # a line has no maximum length, so it is decoded as it arrives
             try:
                 yield b"".join(binascii.a2b_base64(each, strict_mode=True) for each in [*ended, line[:complete]])
             except binascii.Error as error:
@@ -465,7 +466,7 @@ class _LineChannel(GuestChannel):
                 async for piece in self._process.stderr:
                     self._errors += piece
                     del self._errors[:-_STDERR_BYTES]
-        except Exception as error:  # the end of the output has the reason
+        except Exception as error:  # the end of the output will show the reason
             self._errors += f"\n{error}".encode()
         finally:
             self._errors_end.set()
