@@ -1,11 +1,14 @@
-// What `corral doctor` runs inside a jail, in an engine that has every permission of its own: it tries to get out, by
-// harmless means, says on one line how each attempt went, and then computes until it is ended.
+// Program that `corral doctor` runs inside a jail, in an engine that has all of its own permissions. It tries to get
+// out by harmless means, reports each attempt on one line, and then computes until it is ended.
 const aim = JSON.parse(Deno.args[0]);
 const MEGABYTE = 1 << 20;
 const LIBRARIES = ["libc.so.6", "libc.so", "/lib/libc.so.6", "/lib64/libc.so.6", "/usr/lib/libc.so.6"];
 const attempts = {};
 
-/** `action` returns what it got, in words, or throws what refused it. An error of the probe's own is no refusal. */
+/**
+ * Runs an attempt. `action` returns what it got, in words, or throws the refusal. An error of the probe itself is not a
+ * refusal.
+ */
 const attempt = async (name, action) => {
   try {
     attempts[name] = ["got through", String(await action()).slice(0, 100)];
@@ -15,7 +18,10 @@ const attempt = async (name, action) => {
   }
 };
 
-/** The first of several actions that gets through; throws the last refusal, or the first error of the probe's own. */
+/**
+ * Returns the result of the first action that gets through. If none does, throws the last refusal, or the first error
+ * of the probe itself.
+ */
 const any = async (...actions) => {
   const errors = [];
   for (const action of actions) {
@@ -40,7 +46,7 @@ const environment = (process) => () => {
   return `/proc/${process}/environ: ${found ?? `${text.length} characters`}`;
 };
 
-/** All pipes: a jail need not have a /dev/null. */
+/** All streams are pipes, because a jail need not have a /dev/null. */
 const run = (program, ...args) => async () => {
   const pipes = { stdin: "piped", stdout: "piped", stderr: "piped" };
   const child = new Deno.Command(program, { args, clearEnv: true, ...pipes }).spawn();
@@ -82,7 +88,7 @@ const callKernel = () => {
   return made.join(", ");
 };
 
-/** How many megabytes of buffers it gets, up to two gigabytes; none of them is touched. */
+/** Returns how many megabytes of buffers it gets, up to two gigabytes. None of them is touched. */
 const allocate = () => {
   const held = [];
   try {

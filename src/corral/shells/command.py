@@ -72,9 +72,8 @@ def _run(arguments: argparse.Namespace) -> int:
 async def _session(line: str | None, workspace: Path | None, limits: ShellLimits) -> int:
     async with (
         Corral() as corral,
-        corral.session(
-            files=mounts(workspace), languages=(), shell=limits
-        ) as session,  # no programs run in this Corral
+        # no programs run in it
+        corral.session(files=mounts(workspace), languages=(), shell=limits) as session,
     ):
         if unenforced := session.shell.capabilities.unenforced:
             print(f"not limited in this jail: {', '.join(sorted(unenforced))}", file=sys.stderr)

@@ -20,7 +20,7 @@ declare function queueMicrotask(task: () => any): void;
 declare function structuredClone<T = any>(value: T, options?: any): T;
 declare function atob(text: any): string;
 declare function btoa(text: any): string;
-/** Fails if programs have no network, like `EventSource` and `WebSocket`. Call a tool instead. */
+/** Fails if programs have no network, as do `EventSource` and `WebSocket`. Call a tool instead. */
 declare function fetch(input?: any, init?: any): Promise<$Response>;
 declare var self: typeof globalThis, global: typeof globalThis;
 
@@ -42,7 +42,7 @@ interface $TextDecoder {
 }
 declare var TextDecoder: $Made<$TextDecoder>;
 
-/** A list of name and value pairs; names can repeat. */
+/** List of name and value pairs. Names can repeat. */
 interface $Pairs<V = string> extends Iterable<[string, V]> {
   append(name: any, value: any, filename?: any): void;
   delete(name: any, value?: any): void;
@@ -153,7 +153,7 @@ declare var crypto: {
   randomUUID(): string;
 };
 
-// --- classes whose misuse is no mistake about tools, so that their names are enough
+// --- classes whose misuse is not a mistake about tools, so names are enough
 
 declare var URLPattern: any, DOMException: any, CryptoKey: any, SubtleCrypto: any, Crypto: any, FileReader: any;
 declare var Event: any, CustomEvent: any, MessageEvent: any, EventTarget: any, EventSource: any, WebSocket: any;
@@ -194,7 +194,7 @@ interface Math {
   max(...values: any[]): number;
   min(...values: any[]): number;
   pow(base: any, exponent: any): number;
-  /** The sum, rounded once. */
+  /** Returns the sum, rounded once. */
   sumPrecise(values: Iterable<number>): number;
 }
 interface DateConstructor {
@@ -228,7 +228,7 @@ interface PromiseConstructor {
   new <T = any>(executor: (resolve: (value?: any) => void, reject: (reason?: any) => void) => any): Promise<T>;
   withResolvers<T = any>(): PromiseWithResolvers<T>;
 }
-/** The type of an object literal without members. */
+/** Type of an object literal without members. */
 type $Empty = Record<string, never>;
 interface ObjectConstructor {
   keys(object: any): string[];

@@ -1,5 +1,5 @@
-// JSON as programs need it. Tools' integers beyond 2^53 are BigInts, but are declared as numbers, so that programs encode them as
-// such. A tool's result is already parsed, and programs often parse it again.
+// JSON as programs need it. Tools' integers beyond 2^53 are BigInts but declared as numbers, so programs encode them as
+// numbers. A tool's result is already parsed, but programs often parse it again.
 
 interface RawJson {
   rawJSON?(text: string): object;
@@ -12,7 +12,10 @@ const { defineProperty, getPrototypeOf, prototype: plain } = Object;
 const { isArray } = Array;
 const { toString } = BigInt.prototype;
 
-/** Makes `JSON.stringify` write a BigInt as the exact integer, unless the program defines another form. Node 20 cannot. */
+/**
+ * Makes `JSON.stringify` write a BigInt as the exact integer, unless the program defines another form. Not possible in
+ * Node 20.
+ */
 export function writeBigInts(): void {
   if (rawJSON === undefined) return;
   const exact = (value: unknown): unknown => rawJSON(apply(toString, value, []) as string);
@@ -39,7 +42,7 @@ export function writeBigInts(): void {
 export function giveBackParsed(remark: () => void): void {
   define(JSON, {
     parse(text: unknown, reviver: unknown): unknown {
-      // It would parse `[1]` as 1; an array that begins with a string may be intended.
+      // `[1]` would be parsed as 1. An array that begins with a string may be intended.
       if (reviver === undefined && isArray(text) && typeof text[0] !== "string") {
         remark();
         return text;

@@ -1,5 +1,5 @@
-// `tools` for a program that runs elsewhere, in plain Deno or Node. Calls of one turn of microtasks are sent together, in
-// HTTP requests whose form is defined by a transport. The token is renewed as long as the program runs.
+// `tools` for a program that runs elsewhere, in plain Deno or Node. Calls made in one turn of microtasks are sent
+// together, in HTTP requests whose form a transport defines. The token is renewed as long as the program runs.
 
 import { Calls, makeTools } from "./tools.ts";
 import { byteLength, decodeValue, type Encoded, revive } from "./values.ts";
@@ -8,7 +8,7 @@ export interface Options {
   /** URL of the bridge, without `/calls`. */
   url: string;
   token: string;
-  /** `name` or `namespace.name`. Others can be called too: the host knows all tools. */
+  /** Names to list: `name` or `namespace.name`. Other tools can be called too. */
   tools?: readonly string[];
   /** Maximum size of a call's input, as UTF-8. */
   maxInputBytes?: number;
@@ -29,9 +29,9 @@ export type Failure = [code: string, name: string, message: string, retryAfterSe
 export type Reply =
   | [sequence: number, ok: true, value: unknown]
   | [sequence: number, ok: false, failure: Failure]
-  /** Items of a stream, which a later reply to the same call ends. The first reply with items opens it. */
+  /** Items of a stream. A later reply to the same call ends the stream. The first reply with items opens it. */
   | [sequence: number, ok: "items", items: unknown[]]
-  /** The call was not made, and has to be sent in its own request. */
+  /** Marker: the call was not made, and has to be sent in a request of its own. */
   | [sequence: number, ok: "alone"];
 
 /** Message format of a protocol. */
@@ -40,13 +40,13 @@ export interface Transport {
   batchCalls: number;
   /** Path that returns `{token}` for the current token. */
   renewalPath: string;
-  /** Encodes one call; `path` is the tool's as JSON. */
+  /** Encodes one call; `path` is the tool's path as JSON. */
   encode(sequence: number, path: string, input: Encoded): string;
   /** Makes a request from encoded calls; `path` is below the bridge's URL. */
   request(calls: string[]): { path: string; type: string; body: string | Uint8Array<ArrayBuffer> };
   /** Makes the reader for the reply to a request with these calls. */
   reader(sequences: number[], maxBytes: number): Reader;
-  /** Reads the common failure of all calls from the body of a reply whose status is not 200. Throws if it is malformed. */
+  /** Reads the failure of all calls from the body of a reply whose status is not 200. Throws if it is malformed. */
   refusal(body: string): Failure;
   /** Makes the function that sends a client's requests until `closing`; defaults to `fetch`. */
   open?(closing: AbortSignal): Post;
@@ -56,20 +56,20 @@ export interface Transport {
 export type Post = (url: string, init: RequestInit & { headers: Record<string, string>; signal: AbortSignal }) => Promise<Response>;
 
 export interface Reader {
-  /** Reads the next part of a reply; returns the completed replies to calls. Throws if it is malformed. */
+  /** Reads the next part of a reply. Returns the replies to calls that it completes. Throws if it is malformed. */
   feed(part: Uint8Array): Iterable<Reply>;
-  /** Returns the replies that only the end completes. */
+  /** Ends the reply. Returns the replies to calls that only the end completes. */
   end(): Iterable<Reply>;
 }
 
 const MAX_BATCH_BYTES = 1_000_000;
 const CALLS_IN_FLIGHT = 128;
-/** Maximum number of bytes read from a refusal, or from a reply to a renewal. */
+/** Maximum bytes to read of a refusal, or of the reply to a renewal. */
 const MAX_SMALL_REPLY = 65_536;
 const RENEWAL_TIMEOUT_MS = 10_000;
-/** Timers cannot wait longer than 24 days. */
+/** Maximum delay of a timer, which is 24 days. */
 const MAX_RENEWAL_SECONDS = 86_400;
-/** Statuses with which the host refuses to renew the token. */
+/** HTTP statuses with which the host refuses to renew the token. */
 const REFUSALS = [401, 403, 404];
 
 const { fetch, setTimeout, clearTimeout, queueMicrotask } = globalThis;
@@ -183,14 +183,14 @@ class Client {
       const { status, headers, body } = response;
       if (status !== 200) failure = await this.#refusal(response);
       else {
-        if (Number(headers.get("content-length") ?? Infinity) < MAX_SMALL_REPLY) { // read as a whole, which is much faster
+        if (Number(headers.get("content-length") ?? Infinity) < MAX_SMALL_REPLY) { // read at once, which is much faster
           settle(reader.feed(new Uint8Array(await response.arrayBuffer())));
         } else {
           const source = body!.getReader();
           reading.cancel = () => void source.cancel().catch(() => {});
           for (let part = await source.read(); !part.done; part = await source.read()) {
             settle(reader.feed(part.value));
-            await reading.read(); // meanwhile the connection fills up, and the tool waits
+            await reading.read(); // meanwhile the connection fills up, so the tool waits
           }
         }
         settle(reader.end());
@@ -218,7 +218,7 @@ class Client {
 
   #post(path: string, signal: AbortSignal, body: string | Uint8Array<ArrayBuffer>, type: string): Promise<Response> {
     const headers = { authorization: `Bearer ${this.#token}`, "content-type": type };
-    // A redirect would send the token to an unknown place.
+    // A redirect would send the token to an unknown server.
     return this.#send(`${this.#url}${path}`, { method: "POST", headers, body, signal, redirect: "error" });
   }
 
@@ -244,12 +244,12 @@ class Client {
   }
 }
 
-/** A request whose reply may be a stream. */
+/** Request whose reply may be a stream. */
 class Reading {
   #resume = () => {};
   /** Number of replies with items that the program has not read. */
   unread = 0;
-  /** The program has stopped reading. */
+  /** True once the program has stopped reading. */
   cancelled = false;
   cancel = () => {};
 
@@ -284,15 +284,15 @@ function bridgeError(message: string): Failure {
   return ["bridge_error", "BridgeError", message];
 }
 
-/** Returns the message of a `fetch` error; in Node it is in the cause. */
+/** Returns the message of a `fetch` error, which in Node is in the cause. */
 function reason(error: unknown): string {
   const { message, cause } = error as { message?: string; cause?: { message?: string; code?: string } };
   return cause?.message || cause?.code || message || `${error}`;
 }
 
 /**
- * Returns half of a token's remaining lifetime, as the token states it; undefined if it does not. At worst, a wrong
- * clock here makes the renewal too early.
+ * Returns half of a token's remaining lifetime, according to the token; undefined if it does not state that. At worst,
+ * a wrong clock on this machine makes the renewal too early.
  */
 function secondsToRenewal(token: string): number | undefined {
   try {
@@ -306,13 +306,13 @@ function secondsToRenewal(token: string): number | undefined {
   }
 }
 
-/** Lets the process end while the timer waits. */
+/** Lets the process end although the timer is still waiting. */
 function unref(timer: unknown): void {
   if (typeof timer === "object") (timer as { unref(): void }).unref();
   else (globalThis as unknown as { Deno?: { unrefTimer(timer: unknown): void } }).Deno?.unrefTimer(timer);
 }
 
-/** Encodes one call as JSON; `path` is the tool's as JSON. */
+/** Encodes one call as JSON; `path` is the tool's path as JSON. */
 export function encodeCall(sequence: number, path: string, { text, tagged }: Encoded): string {
   return `{"sequence":${sequence},"tool":${path},"input":${text}${tagged ? `,"tagged":true` : ""}}`;
 }
@@ -358,7 +358,7 @@ export class Lines implements Reader {
     return [];
   }
 
-  /** Most parts end with a line, and need no decoder that keeps half a character: making one for each reply takes 8 us. */
+  /** Most parts end with a line and need no decoder for split characters, which takes 8 us to create for each reply. */
   #decode(part: Uint8Array): string {
     if (this.#decoder === undefined && part[part.length - 1] === LINE_END) return wholeLines.decode(part);
     this.#decoder ??= new TextDecoder("utf-8", { fatal: true });

@@ -7,12 +7,12 @@ export type Level = "debug" | "log" | "info" | "warn" | "error";
 
 type Inspect = (value: unknown, depth?: number) => string;
 
-/** A longer cell of a table does not widen its column. */
+/** Maximum width to which a cell widens its column of a table. */
 const WIDEST = 60;
 const { stringify } = JSON;
 const { keys, is } = Object;
 
-/** Implements Node's util.format, for its specifiers. */
+/** Implements Node's util.format, with its specifiers. */
 function formatted(inspect: Inspect, args: readonly unknown[]): string {
   let text = "";
   let used = 0;
@@ -87,7 +87,7 @@ function table(inspect: Inspect, data: unknown, columns?: readonly string[]): st
   return [rule("┌", "┬", "┐"), cells(header), rule("├", "┼", "┤"), ...lines.map(cells), rule("└", "┴", "┘")].join("\n");
 }
 
-/** Estimates terminal columns: code points, with East Asian wide ones counted twice. */
+/** Estimates terminal columns: code points, with wide East Asian ones counted twice. */
 function width(text: string): number {
   let total = 0;
   for (const point of text) total += /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|\p{Extended_Pictographic}/u.test(point) ? 2 : 1;
@@ -95,8 +95,8 @@ function width(text: string): number {
 }
 
 /**
- * Makes the program's `console`. `emit` receives each entry, and an error that is printed alone as an object too; `now` is
- * a clock in milliseconds; `room` is the maximum number of characters printed for one value.
+ * Makes the program's `console`. `emit` receives each entry and, if an error is printed alone, the error object too.
+ * `now` is a clock in milliseconds. `room` is the maximum number of characters printed for one value.
  */
 export function makeConsole(emit: (level: Level, text: string, error?: Error) => void, now: () => number, room: number): object {
   const shown: Inspect = (value, depth) => inspect(value, room, depth);

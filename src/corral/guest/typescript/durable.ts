@@ -1,12 +1,12 @@
-// A program of a durable execution runs the same way each time that it gets the same replies: chance comes from a seed, both
-// clocks move only with replies, timers are calls of the host, and what completes through the engine's event loop is delivered
-// only when nothing else can run.
+// A program of a durable execution runs the same way whenever it gets the same replies: random numbers come from a
+// seed, both clocks advance only with replies, timers are calls to the host, and results that arrive through the
+// engine's event loop are delivered only when nothing else can run.
 
 import { defineGlobal, unwatched } from "./globals.ts";
 import { makeTimers } from "./platform/timers.ts";
 
 export interface Seed {
-  /** 64 hexadecimal digits. */
+  /** Seed: 64 hexadecimal digits. */
   seed: string;
   /** Wall clock, in milliseconds since the epoch. */
   now: number;
@@ -24,7 +24,7 @@ interface Timers {
   stopTimer(sequence: number): void;
 }
 
-/** The run, as far as timers need it. */
+/** Part of the run that timers need. */
 interface Running {
   startTimer(timer: { _destroyed: boolean }, callback?: unknown): void;
   uncaught(error: unknown): void;
@@ -34,7 +34,7 @@ interface Timer {
   callback: Callback;
   milliseconds: number;
   repeats: boolean;
-  /** The number of its call; 0 until it is sent. */
+  /** Number of its call; 0 until it is sent. */
   sequence: number;
 }
 
@@ -42,7 +42,7 @@ const { apply, construct } = Reflect;
 const { create, defineProperty, getOwnPropertyDescriptor } = Object;
 const { trunc, imul } = Math;
 const { MAX_SAFE_INTEGER } = Number;
-/** Timers at the same time. */
+/** Maximum number of timers at the same time. */
 const MAX_TIMERS = 10_000;
 const { charCodeAt, slice } = String.prototype;
 const { then } = Promise.prototype;
@@ -51,7 +51,7 @@ const Words = Uint32Array;
 const EngineDate = Date;
 const Settling = Promise;
 
-/** A queue without methods that the program could replace. */
+/** Queue whose methods the program cannot replace. */
 class Queue {
   #entries: Record<number, Callback | undefined> = create(null);
   #first = 0;
@@ -66,7 +66,7 @@ class Queue {
     delete this.#entries[entry];
   }
 
-  /** Runs the first entry; false if there is none. */
+  /** Runs the first entry. Returns false if there is none. */
   run(): boolean {
     while (this.#first < this.#last) {
       const callback = this.#entries[++this.#first];
@@ -82,7 +82,7 @@ class Queue {
 export class World {
   /** Wall clock, in milliseconds since the epoch. */
   wall: number;
-  /** Milliseconds during which the execution was live. */
+  /** Milliseconds during which the execution was active. */
   active = 0;
   #origin: number;
   #calls: Timers;
@@ -93,12 +93,12 @@ export class World {
   #lastTimer = 0;
   #timers: Record<number, Timer | undefined> = create(null);
   #timerCount = 0;
-  /** Timers that were not sent yet. */
+  /** Timers that have not been sent yet. */
   #unsent = new Queue();
   #immediates = new Queue();
-  /** Results of the engine that were not delivered. */
+  /** Results of the engine that have not been delivered. */
   #results = new Queue();
-  /** Number of operations of the engine that have not ended. */
+  /** Number of unfinished operations of the engine. */
   #operations = 0;
   #lastOperation: Promise<unknown> = Settling.resolve();
   #onIdle: Callback | undefined;
@@ -110,7 +110,7 @@ export class World {
     this.#chance = new Chance(seed);
   }
 
-  /** Takes the clocks of a reply. */
+  /** Sets the clocks to those in a reply. */
   advance(wall: number, active: number): void {
     if (wall > this.wall) this.wall = wall;
     if (active > this.active) this.active = active;
@@ -121,7 +121,7 @@ export class World {
     for (let index = 0; index < text.length; index++) this.#console = imul(this.#console ^ (apply(charCodeAt, text, [index]) as number), 0x01000193);
   }
 
-  /** Number of calls and timers, and the digest of what the program has drawn, as members of a frame. */
+  /** Number of calls and timers, and the digest of the random numbers and output, as members of a frame. */
   get state(): string {
     return `${this.#calls.sent},"${this.#chance.drawn}/${this.#started}/${(this.#console >>> 0).toString(16)}"`;
   }
@@ -136,18 +136,18 @@ export class World {
     return this.#calls.timersRunning > 0;
   }
 
-  /** True while the engine works; then it calls back in a turn of its event loop. */
+  /** True while the engine is working. It then calls back in a turn of its event loop. */
   isBusy(onIdle: Callback): boolean {
     if (this.#operations > 0) this.#onIdle = onIdle;
     return this.#operations > 0;
   }
 
-  /** Runs one callback that was put off to the next turn; false if there is none. */
+  /** Runs one callback that was deferred to the next turn. Returns false if there is none. */
   runImmediate(): boolean {
     return this.#immediates.run();
   }
 
-  /** Delivers one result of the engine; false if there is none. */
+  /** Delivers one result of the engine. Returns false if there is none. */
   deliver(): boolean {
     return this.#results.run();
   }
@@ -156,7 +156,7 @@ export class World {
     return -this.#immediates.add(callback);
   }
 
-  /** Sets a timer, which begins when nothing else is left to run: many are cleared before. */
+  /** Sets a timer, which is sent only when nothing else is left to run, because many timers are cleared before that. */
   set(callback: Callback, milliseconds: number, repeats: boolean): number {
     if (this.#timerCount === MAX_TIMERS) throw new RangeError(`more than ${MAX_TIMERS} timers run at the same time`);
     this.#timerCount += 1;
@@ -200,7 +200,7 @@ export class World {
     this.#chance.fill(new Bytes(view.buffer as ArrayBuffer, view.byteOffset, view.byteLength));
   }
 
-  /** Replaces the parts of the platform that differ between two runs. */
+  /** Replaces the parts of the platform that would differ between two runs. */
   install(): void {
     const now = () => this.wall;
     const timers = makeTimers({
@@ -246,7 +246,7 @@ export class World {
     const world = this;
     replace(prototype, {
       getRandomValues(this: Crypto, array: ArrayBufferView<ArrayBuffer>) {
-        apply(getRandomValues, this, [array]); // refuses what it does not take
+        apply(getRandomValues, this, [array]); // rejects invalid arguments
         world.fill(array);
         return array;
       },
@@ -266,7 +266,10 @@ export class World {
     return hex(bytes).replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
   }
 
-  /** Wraps an operation of the engine: they run one after the other, as which of two ends first is a matter of luck. */
+  /**
+   * Wraps an operation of the engine. Operations run one after the other, because the order in which they end would be
+   * a matter of chance.
+   */
   #inTurn(name: string, method: Function): Function {
     const world = this;
     return function (this: unknown, ...args: unknown[]): Promise<unknown> {
@@ -294,7 +297,7 @@ export class World {
     const { timeout } = Signal;
     replace(Signal, {
       timeout: (milliseconds: number) => {
-        if (!(milliseconds >= 0 && milliseconds <= MAX_SAFE_INTEGER)) return apply(timeout, Signal, [milliseconds]) as AbortSignal; // which refuses it
+        if (!(milliseconds >= 0 && milliseconds <= MAX_SAFE_INTEGER)) return apply(timeout, Signal, [milliseconds]) as AbortSignal; // which rejects it
         const controller = new Controller();
         this.set(() => controller.abort(new DOMException("Signal timed out.", "TimeoutError")), milliseconds, false);
         return controller.signal;
@@ -302,7 +305,7 @@ export class World {
     });
   }
 
-  /** Returns a built-in module of the engine as durable programs get it. */
+  /** Returns a built-in module of the engine in the form that durable programs get. */
   builtIn(name: string, found: unknown): unknown {
     switch (name) {
       case "crypto":
@@ -386,7 +389,7 @@ export class World {
         const callback = typeof args.at(-1) === "function" ? args.pop() : undefined;
         const [least, end] = args.length === 1 ? [0, args[0] as number] : (args as [number, number]);
         if (!Number.isSafeInteger(least) || !Number.isSafeInteger(end) || end <= least || end - least >= 2 ** 48) {
-          apply(real.randomInt!, real, args); // which refuses it
+          apply(real.randomInt!, real, args); // which rejects it
         }
         return answered(() => least + Math.floor(this.#chance.double() * (end - least)), callback);
       },
@@ -419,7 +422,7 @@ const RANDOMIZED_BY_NODE = [
 ];
 const RANDOMIZED = ["ECDSA", "RSA-PSS", "RSA-OAEP"];
 
-/** Returns the reason why an operation gives another value each time; undefined if it does not. */
+/** Returns the reason why an operation gives a different value each time; undefined if it does not. */
 function randomized(name: string, args: readonly unknown[]): string | undefined {
   if (name === "generateKey") return "crypto.subtle.generateKey gives another key each time";
   const algorithm = args[name === "wrapKey" ? 2 : 0] as string | { name?: unknown } | undefined;
@@ -437,7 +440,7 @@ function replace(owner: object, methods: Members): void {
   }
 }
 
-/** Replaces a class of the engine by one that constructs differently. */
+/** Replaces a class of the engine by one whose constructor differs. */
 function substitute<T extends new (...args: never[]) => object>(name: string, engine: T, handler: ProxyHandler<T>): void {
   const proxy = new Proxy(engine, handler);
   replace(engine.prototype as object, { constructor: proxy });
@@ -520,7 +523,7 @@ function installTemporal(now: Now): void {
   });
 }
 
-/** The time of change of a file is that of the program's clock, unless the program gives one. */
+/** Sets the time of change of a file to the program's clock, unless the program passes one. */
 function installFiles(now: Now): void {
   const Engine = unwatched("File") as typeof File;
   const lastModified = getOwnPropertyDescriptor(Engine.prototype, "lastModified")!.get!;
@@ -546,7 +549,7 @@ function installFiles(now: Now): void {
   });
 }
 
-/** Writes bodies of forms with a boundary of ours, as the engine's comes from its own chance. */
+/** Encodes form bodies with a boundary of our own, because the engine would draw a random one. */
 function installForms(boundary: () => string): void {
   const encoded = (body: unknown): unknown => (body instanceof FormData ? multipart(body, `----corral${boundary()}`) : body);
   const forms: Record<string, (args: unknown[]) => unknown[]> = {
@@ -575,7 +578,7 @@ function multipart(form: FormData, boundary: string): Blob {
   return new Blob(parts, { type: `multipart/form-data; boundary=${boundary}` });
 }
 
-/** Compiles within the call, as the engine's threads would complete at a time of their own. */
+/** Compiles within the call, because the engine's threads would complete at an unknown time. */
 function installAssembly(): void {
   const { WebAssembly } = globalThis as unknown as { WebAssembly?: Record<string, never> };
   if (WebAssembly === undefined) return;
@@ -600,7 +603,7 @@ interface Entry {
 
 type Place = string | number | undefined;
 
-/** `performance` with a clock of ours, and its own list of marks and measures. */
+/** `performance` with the program's clock, and its own list of marks and measures. */
 function makePerformance(now: () => number, timeOrigin: number): object {
   let entries: Entry[] = [];
   const add = (name: unknown, entryType: Entry["entryType"], startTime: number, end: number, detail: unknown = null) => {
@@ -646,13 +649,13 @@ function makePerformance(now: () => number, timeOrigin: number): object {
 
 const hex = (bytes: Uint8Array): string => (bytes as Uint8Array & { toHex(): string }).toHex();
 
-/** ChaCha20's stream: what a program makes of it is as secret as the seed is. */
+/** Stream of ChaCha20: secrets that a program draws are as secret as the seed. */
 class Chance {
   #state = new Words(16);
   #block = new Words(16);
   #bytes = new Bytes(this.#block.buffer);
   #at = 64;
-  /** Number of bytes that were drawn. */
+  /** Number of bytes drawn. */
   drawn = 0;
 
   constructor(seed: string) {

@@ -20,7 +20,7 @@ const core = (Deno as unknown as Record<symbol, { core: Core }>)[(Deno as unknow
 const { destructureError, evalContext } = core;
 
 export const { runMicrotasks } = core;
-/** True if a task of Node's queue waits for the end of this turn. */
+/** True if a task in Node's queue waits for the end of this turn. */
 export const hasTicks: () => boolean = core.hasTickScheduled;
 export const readBlocking = (into: Uint8Array): number => core.readSync(0, into);
 export const readAsynchronously = (into: Uint8Array): Promise<number> => core.read(0, into);
@@ -46,7 +46,7 @@ export function onFailures(rejected: (reason: unknown) => void, uncaught: (error
 }
 
 /**
- * Calls back after this turn of the event loop, like setImmediate. A timer would cost two milliseconds, and the global
+ * Calls back after this turn of the event loop, like setImmediate. A timer would take two milliseconds, and the global
  * setImmediate five at start-up, because it loads all of the engine's Node.js.
  */
 export function nextTurn(callback: () => void): void {
@@ -59,8 +59,8 @@ export function nextTurn(callback: () => void): void {
 }
 
 /**
- * Returns the result of `make`, or the reason why it does not compile. The engine reports the position of a syntax error
- * only if the error has no stack: otherwise it reports the caller of the compiler.
+ * Returns the result of `make`, or the reason why it does not compile. The engine reports the position of a syntax
+ * error only if the error has no stack; otherwise it reports that of the compiler's caller.
  */
 export function compile<T>(make: () => T): { program: T } | { refusal: Refusal } {
   const { stackTraceLimit } = Error;

@@ -10,10 +10,12 @@ export interface Site {
   stack: string;
 }
 
-/** Base of all errors of calls. `code` is stable; the program's own subclasses have that of a failed program. */
+/**
+ * Base of all errors of calls. `code` is stable; subclasses that the program defines have the code of a failed program.
+ */
 export class CorralError extends Error {
   code = "program_failed";
-  /** Time until a call over the rate limit would be allowed. */
+  /** Seconds until a call over the rate limit would be allowed. */
   declare readonly retryAfterSeconds?: number;
 }
 
@@ -45,7 +47,7 @@ function titled(failure: FailureClass, name: string): FailureClass {
   return failure;
 }
 
-/** Makes the error of a call, for the program to catch. Its stack is that of the call, not of the reply's delivery. */
+/** Makes the error of a call, for the program to catch. Its stack shows the call, not the delivery of the reply. */
 export function callFailure(code: string, name: string, message: string, site: Site, retryAfterSeconds?: number): CorralError {
   const failure = new (failureClasses[name] ?? derive(BY_CODE[code] ?? "CorralError", name))(message);
   failure.code = code;

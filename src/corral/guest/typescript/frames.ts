@@ -20,9 +20,9 @@ const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encodeInto = encoder.encodeInto.bind(encoder);
 const decode = decoder.decode.bind(decoder);
 
-// The nonce is in these buffers, so no code of the program may ever get one. Methods and accessors of typed arrays are on
-// prototypes that the program can change, and some of them use `constructor`, which it can change as well. Therefore every
-// view is created from its buffer when needed, and sizes are stored beside the buffers instead of being queried.
+// The nonce is in these buffers, so no code of the program may ever get one. Methods and accessors of typed arrays are
+// on prototypes that the program can change, and some of them use `constructor`, which it can change as well. Therefore
+// every view is created from its buffer when needed, and sizes are stored next to the buffers instead of being queried.
 const { apply, getPrototypeOf } = Reflect;
 const Bytes = Uint8Array;
 const Block = ArrayBuffer;
@@ -30,7 +30,7 @@ const { max } = Math;
 const { set } = getPrototypeOf(Uint8Array.prototype) as Uint8Array;
 export const copy = (target: Uint8Array, source: Uint8Array, at: number): void => apply(set, target, [source, at]);
 
-/** A buffer to which frames are appended, and that is sent in one write. */
+/** Buffer to which frames are appended, and which is sent in one write. */
 export class FrameWriter {
   #size = 65536;
   #buffer = new Block(this.#size);
@@ -50,7 +50,10 @@ export class FrameWriter {
     this.#length = from + written;
   }
 
-  /** Passes everything appended so far to `write`, which returns the number of bytes taken and gets the rest again. */
+  /**
+   * Passes everything appended so far to `write`, which returns the number of bytes accepted and is then called with
+   * the remainder.
+   */
   drain(write: (bytes: Uint8Array) => number): void {
     // The program may have left so little stack that any call here throws: the number of bytes written must not be lost.
     while (this.#drained < this.#length) {
@@ -80,7 +83,7 @@ export class FrameReader {
   #end = 0;
   #taken = 0;
 
-  /** Nonce of the frame taken last; valid until the next `room`. */
+  /** Nonce of the frame that was taken last. Valid until the next `room`. */
   get nonce(): Uint8Array {
     return new Bytes(this.#buffer, this.#taken + 6, NONCE_BYTES);
   }
@@ -90,7 +93,7 @@ export class FrameReader {
       this.#start = this.#end = 0;
     } else if (this.#end - this.#start >= 4) {
       const needed = 4 + readNumber(this.#bytes, this.#start);
-      // Doubled, because a buffer for each size would be garbage that the engine hardly notices.
+      // Doubled, because a buffer for each size would leave garbage that the engine hardly accounts for.
       if (this.#start + needed > this.#size) this.#moveTo(needed > this.#size ? max(needed, this.#size * 2) : this.#size);
     } else if (this.#size - this.#start < HEADER_BYTES) {
       this.#moveTo(this.#size);

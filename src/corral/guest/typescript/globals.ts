@@ -1,5 +1,5 @@
-// The program's global scope. An allow-list: a global that a new engine release adds is absent until it
-// is listed here. All this is hygiene; the boundary is the jail around the process.
+// The program's global scope. It is an allow-list: a global that a new engine release adds is absent until it is listed
+// here. All this is hygiene; the boundary is the jail around the process.
 
 import { writeBigInts } from "./bigints.ts";
 
@@ -17,7 +17,7 @@ const SYNCHRONOUS = [
   "CustomEvent", "Headers", "FormData",
 ];
 
-/** Platform functions that complete through the engine's event loop: using one ends the synchronous pump. */
+/** Platform functions that complete through the engine's event loop. Using one ends the synchronous pump. */
 const ASYNCHRONOUS = [
   "setTimeout", "setInterval", "setImmediate", "clearTimeout", "clearInterval", "clearImmediate",
   "AbortController", "AbortSignal", "crypto", "Crypto", "CryptoKey", "SubtleCrypto", "Blob", "File", "FileReader",
@@ -26,7 +26,7 @@ const ASYNCHRONOUS = [
   "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort", "MessageEvent", "Buffer",
 ];
 
-/** Programs do not get it, but the engine needs it for lazy loading. */
+/** Not for programs, but the engine needs it for lazy loading. */
 const atomics = Atomics;
 const { apply, deleteProperty, getPrototypeOf } = Reflect;
 const { defineProperty } = Object;
@@ -36,22 +36,22 @@ const noNetwork = (name: string) =>
 
 /** A timer of the engine. */
 export interface Timer {
-  /** It will not run any more. */
+  /** True if it will not run any more. */
   _destroyed: boolean;
-  /** It repeats. */
+  /** True if it repeats. */
   _repeat?: unknown;
 }
 
 /** Observes all timers of the program. */
 export interface TimerWatch {
   started(timer: Timer, callback?: unknown): void;
-  /** Called when one's callback has run, or it was cleared, before the microtasks of that. */
+  /** Called when a timer's callback has run, or the timer was cleared, before the microtasks that follow. */
   ended(): void;
 }
 
 export interface GlobalOptions {
   allowWasm: boolean;
-  /** Called when the program first uses something asynchronous, except timers. */
+  /** Called when the program first uses something asynchronous other than timers. */
   onAsynchronous: () => void;
   timers: TimerWatch;
   /** The remaining parts of the engine's namespace; undefined if it is absent. */
@@ -90,8 +90,8 @@ export function defineGlobal(name: string, value: unknown): void {
 }
 
 /**
- * Makes `Function.prototype.call` permanent, as the engine uses it to pass the runtime's buffers to its operations.
- * Functions can still have their own `call`.
+ * Makes `Function.prototype.call` permanent, because the engine uses it to pass the runtime's buffers to its
+ * operations. Functions can still have a `call` of their own.
  */
 function keepCall(): void {
   const { call } = Function.prototype;
@@ -113,15 +113,15 @@ function hide(name: string): void {
 
 interface Tripwire {
   arm(): void;
-  /** Returns the engine's own. */
+  /** Returns the engine's own value. */
   load(): unknown;
-  /** The value behind it; undefined before the first access. */
+  /** Value behind the tripwire; undefined before the first access. */
   value: unknown;
 }
 
 const tripwires = new Map<string, Tripwire>();
 
-/** Puts an existing global behind a tripwire; the program gets the result of `adapt`. */
+/** Puts an existing global behind a tripwire. The program gets the result of `adapt`. */
 export function watch(name: string, onTouch: () => void, adapt = (value: unknown) => value): void {
   const descriptor = Object.getOwnPropertyDescriptor(globalThis, name);
   if (descriptor === undefined) return;
@@ -160,7 +160,7 @@ type Adapt = (engine: StartTimer, timers: TimerWatch) => unknown;
 
 const LONGEST_DELAY = 2 ** 31 - 1;
 
-/** The engine warns about a delay out of range, and for that uses globals that are no longer there. */
+/** The engine warns about a delay out of range, and for that uses globals that have been removed. */
 const withinRange: Adapt = (engine, timers) => {
   const start = watchedTimer(engine, timers);
   return (callback: unknown, delay: unknown = 0, ...args: unknown[]) => {
@@ -174,7 +174,7 @@ const clearing: Adapt = (engine, timers) => (timer: unknown) => {
   timers.ended();
 };
 
-/** Globals for timers: accessing one starts none yet. */
+/** Globals for timers. Accessing one does not start a timer yet. */
 const TIMERS: Record<string, Adapt | undefined> = {
   setTimeout: withinRange,
   setInterval: withinRange,
@@ -207,7 +207,7 @@ interface Refreshing {
 
 let watchesRefresh = false;
 
-/** Observes `refresh`, which restarts a timer that has run. */
+/** Observes `refresh`, which restarts a timer that has already run. */
 function watchRefresh(kind: Refreshing, { started }: TimerWatch): void {
   const { refresh } = kind;
   if (refresh === undefined || watchesRefresh) return;

@@ -21,18 +21,21 @@ const { join } = Array.prototype;
 const Bytes = Uint8Array;
 const tagSymbol = Symbol.toStringTag;
 
-/** Deeper containers are named, not shown. */
+/** Maximum depth; deeper containers are only named. */
 const MAX_DEPTH = 50;
-/** Number of characters after which the rest of a value is not even counted. */
+/** Number of characters after which the remainder of a value is not even counted. */
 const MOST_COUNTED = 1_000_000;
-/** A longer list of records has a line for each, unless they are as short as pairs of numbers. */
+/**
+ * Maximum length of a list of records on one line. Longer lists have a line for each record, unless records are as
+ * short as pairs of numbers.
+ */
 const LINE = 100;
 const SHORT = 20;
 
 /** Maximum number of a Buffer's bytes that are shown. */
 const MOST_BYTES = 50;
 
-/** Shown members of platform objects, which have none of their own. */
+/** Members to show of platform objects, which have no properties of their own. */
 const PLATFORM: Record<string, readonly string[]> = {
   __proto__: null as never,
   AbortController: ["signal"],
@@ -54,18 +57,18 @@ const CONTROL = /[\x00-\x1f\x7f-\x9f'\\]/;
 
 class Printer {
   #ancestors: object[] = [];
-  /** Containers that cycles lead back to. */
+  /** Containers to which cycles lead back. */
   #referred: object[] = [];
   #left = MOST_COUNTED;
   #maxDepth: number;
-  /** True within a list: only the outermost one can have lines. */
+  /** True within a list, because only the outermost list can have lines. */
   #flat = false;
 
   constructor(maxDepth: number) {
     this.#maxDepth = maxDepth;
   }
 
-  /** True if part of the value was left out, because there is too much of it. */
+  /** True if part of the value was left out because it is too large. */
   get exhausted(): boolean {
     return this.#left <= 0;
   }
@@ -148,7 +151,7 @@ class Printer {
         const texts = shown.filter(([, member]) => member !== undefined && member !== "").map(([name, member]) => `${name}: ${this.print(member)}`);
         return `${className(value)} ${braced(texts)}`;
       }
-      return `${prefixOf(value, className(value) || "Object")}{}`; // without the brands by which the engine identifies its own
+      return `${prefixOf(value, className(value) || "Object")}{}`; // without the brands by which the engine identifies its own objects
     }
     const name = className(value);
     return this.#record(value, prefixOf(value, name === "Object" ? "" : name));
@@ -226,7 +229,7 @@ class Printer {
     return parts;
   }
 
-  /** Does not call a getter of the program. */
+  /** Formats a member. Does not call a getter of the program. */
   #member(value: object, name: PropertyKey): string {
     const descriptor = getOwnPropertyDescriptor(value, name);
     if (descriptor?.get !== undefined) return descriptor.set === undefined ? "[Getter]" : "[Getter/Setter]";
@@ -234,7 +237,7 @@ class Printer {
     return this.print((value as Record<PropertyKey, unknown>)[name]);
   }
 
-  /** Includes the stack at the top level; on one line within another value. */
+  /** Formats an error: with its stack at the top level, on one line within another value. */
   #error(error: Error): string {
     const { stack } = error;
     const header = `${error.name}: ${error.message}`;
@@ -299,7 +302,7 @@ function isIndex(name: string, length: number): boolean {
   return index >= 0 && index < length && `${index}` === name;
 }
 
-/** Returns the name of the class that made an object; empty if unknown. */
+/** Returns the name of the class that created an object; empty if unknown. */
 function className(value: object): string {
   for (let each: unknown = getPrototypeOf(value); typeof each === "object" && each !== null; each = getPrototypeOf(each)) {
     const constructor: unknown = getOwnPropertyDescriptor(each, "constructor")?.value;
@@ -324,7 +327,7 @@ function keyText(name: string): string {
   return apply(test, IDENTIFIER, [name]) ? name : quoted(name);
 }
 
-/** Uses single quotes, unless others need no escapes. */
+/** Quotes a string with single quotes, unless others need fewer escapes. */
 function quoted(text: string): string {
   if (!apply(test, CONTROL, [text])) return `'${text}'`;
   const json = stringify(text);
@@ -333,7 +336,7 @@ function quoted(text: string): string {
   return `'${apply(replaceAll, apply(replaceAll, apply(slice, json, [1, -1]), ['\\"', '"']), ["'", "\\'"]) as string}'`;
 }
 
-/** Formats a value. After about `room` characters it only tells how many are missing. */
+/** Formats a value. After about `room` characters, only states how many are missing. */
 export function inspect(value: unknown, room = MOST_COUNTED, depth = MAX_DEPTH): string {
   const printer = new Printer(min(depth, MAX_DEPTH));
   const text = printer.print(value);

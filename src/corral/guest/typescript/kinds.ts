@@ -1,4 +1,4 @@
-// The kinds of frames. To the guest: below 16.
+// Kinds of frames. Those below 16 are sent to the guest.
 
 export const Kind = {
   start: 1,

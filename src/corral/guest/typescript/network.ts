@@ -1,5 +1,5 @@
-// `fetch`, `EventSource` and `WebSocket` for a program with network access: each request is a call of the host's service
-// `$fetch`, which checks and sends it. Bodies are transferred in pieces, as they are read.
+// `fetch`, `EventSource` and `WebSocket` for a program with network access. Each request is a call to the host's
+// service `$fetch`, which checks and sends it. Bodies are transferred in pieces, as they are read.
 
 import { defineGlobal, defineLazily } from "./globals.ts";
 
@@ -19,7 +19,7 @@ interface Head extends Piece {
 }
 
 const SERVICE = "$fetch";
-/** Larger bodies are sent in several calls. */
+/** Maximum bytes of a body in one call. Larger bodies are sent in several calls. */
 const PIECE_BYTES = 262_144;
 const RECONNECT_MS = 3000;
 /** Maximum delay of timers. */
@@ -151,7 +151,7 @@ function dressed(response: Response, { url, redirected }: Head): Response {
   return Object.defineProperties(response, own);
 }
 
-/** The class `EventSource`, over a `fetch`. */
+/** Makes the class `EventSource` from a `fetch`. */
 function eventSource(fetch: (url: string, init: RequestInit) => Promise<Response>): unknown {
   class EventSource extends EventTarget {
     static readonly CONNECTING = 0;
@@ -248,13 +248,13 @@ interface Options {
 
 const NAMES = ["open", "message", "error", "close"] as const;
 const LOST = 1006;
-/** Maximum length in a closing frame. */
+/** Maximum bytes of the reason in a closing frame. */
 const MAX_REASON = 123;
 
 const { assign } = Object;
 const { isView } = ArrayBuffer;
 
-/** The class `WebSocket`, over a service of the host. */
+/** Makes the class `WebSocket` from a service of the host. */
 export function webSocket(ask: Ask): unknown {
   let last = 0;
 
@@ -322,7 +322,7 @@ export function webSocket(ask: Ask): unknown {
       const message = data instanceof ArrayBuffer || isView(data) ? copied(data) : data instanceof Blob ? data : `${data}`;
       const size = typeof message === "string" ? new TextEncoder().encode(message).length : message instanceof Blob ? message.size : message.length;
       this.bufferedAmount += size;
-      if (this.readyState !== this.OPEN) return; // as in other engines, which only count it
+      if (this.readyState !== this.OPEN) return; // as in other engines, which just count it
       this.#then(async () => {
         await ask({ do: "send", id: this.#id, data: message instanceof Blob ? new Bytes(await message.arrayBuffer()) : message });
         this.bufferedAmount -= size;
@@ -370,8 +370,9 @@ export function webSocket(ask: Ask): unknown {
     }
 
     /**
-     * The reason is in `message` and `error` of the event, and in the `reason` of `close`. Without a listener, it becomes a remark.
-     * The host has closed the connection by the time the events are dispatched, so another can be opened then.
+     * The reason is in `message` and `error` of the event, and in the `reason` of `close`. Without a listener, it
+     * becomes a remark. When the events are dispatched, the host has already closed the connection, so another can be
+     * opened then.
      */
     async #fail(error: unknown): Promise<void> {
       if (this.readyState === this.CLOSED) return;

@@ -1,5 +1,5 @@
-// One execution of a program: its calls, its console, its outcome. Transporting frames and deciding when it is finally over
-// are up to the process (process/).
+// One execution of a program: its calls, its console, its outcome. The process (process/) transports frames, and
+// decides when the execution is finally over.
 
 import { type Level, makeConsole } from "./console.ts";
 import { CorralError, failureClasses } from "./failures.ts";
@@ -20,19 +20,19 @@ interface Limits {
   log_bytes: number;
 }
 
-/** A package as the body of a CommonJS function. */
+/** Package as the body of a CommonJS function. */
 export interface Text {
   code: string;
 }
 
-/** Packages that a program may import: texts of those that it could require, and reasons why others have none. */
+/** Packages that a program may import: texts of those that it could require, and reasons why others are missing. */
 export interface ModuleTexts {
   allowed: string[];
   texts: Record<string, Text>;
   failures: Record<string, string>;
 }
 
-/** Directories of the session, whether the program may change them, and their real paths if these differ. */
+/** Directories of the session, each with whether the program may change it, and its real path if that differs. */
 export type Mounts = [path: string, writable: boolean, real: string | null][];
 
 export interface Start {
@@ -43,21 +43,21 @@ export interface Start {
   modules?: ModuleTexts | null;
   services?: string[];
   mounts?: Mounts;
-  /** Its run must be repeatable. */
+  /** True if its run must be repeatable. */
   durable?: Seed;
-  /** The program is the trial of a package: `require` returns what the package does while it loads. */
+  /** True if the program is the trial of a package: `require` returns what the package does while it loads. */
   rehearses?: boolean;
 }
 
 /** Loads modules, each once. */
 export interface Loader {
-  /** The object that packages use as node's. */
+  /** Object that packages use as node's `process`. */
   process: object;
   namespace(specifier: string): unknown;
   require(specifier: string): unknown;
 }
 
-/** The process's services for a run. */
+/** Services of the process for a run. */
 export interface Host {
   /** Returns the loader of this run; undefined if it has no modules. */
   load?(start: Start): Loader | undefined;
@@ -69,40 +69,40 @@ export interface Host {
   now(): number;
 }
 
-/** The reason why a program does not compile, with the position as a frame of a stack. */
+/** Reason why a program does not compile, with the position as a frame of a stack. */
 export interface Refusal {
   message: string;
   stack: string;
 }
 
-/** Loads a module; an `unused` one is not evaluated, and may be missing. */
+/** Loads a module. An `unused` one is not evaluated, and may be missing. */
 type Load = ((specifier: unknown, unused?: unknown) => Promise<unknown>) & { meta: object };
 type Enter = (value: unknown, destructures: boolean) => Promise<unknown>;
 export type Program = (load: Load, enter: Enter) => Promise<unknown>;
 
-/** The first part of an EXIT: the value, or `[code, name, message, stack, cause]`, as JSON text. */
+/** First part of an EXIT: the value, or `[code, name, message, stack, cause]`, as JSON text. */
 interface Outcome {
   kind: "value" | "error" | "rejected";
   text: string;
   tagged: boolean;
 }
 
-/** The return value of a program whose other work goes on. */
+/** Return value of a program whose other work continues. */
 interface Held {
   value: unknown;
   /** Results of promises and iterators in it. */
   settled: Settled;
-  /** Its encoding when the program returned it. */
+  /** Encoding of the value when the program returned it. */
   encoded: Encoded;
-  /** True if it may have changed since. */
+  /** True if the value may have changed since. */
   stale: boolean;
-  /** True while it is encoded for the last time. */
+  /** True while the value is encoded for the last time. */
   closing: boolean;
 }
 
 interface Started {
   timer: Pick<Timer, "_destroyed">;
-  /** Its work is part of the program, which does not end before it. */
+  /** True if its work is part of the program, which does not end before it. */
   awaited: boolean;
 }
 
@@ -111,13 +111,15 @@ export const PROGRAM_NAME = "corral:program.ts";
 /** Maximum number of entries in the lists of an EXIT. */
 const MAX_UNAWAITED = 100;
 const MAX_REMARKS = 20;
-/** Characters of a value that is always encoded again at the end, as microtasks alone may have changed it. */
+/**
+ * Minimum characters of a value that is always encoded again at the end, because microtasks alone may have changed it.
+ */
 const MAX_REWRITTEN = 50_000;
 const BURST = 16;
-/** A timer with one of these guards something else, or does nothing, and is irrelevant once that is done. */
+/** Callbacks whose timers guard something else, or do nothing, and are irrelevant once that is done. */
 const GUARDS = ["rej", "res", "abort", "throw", "Error", "= true", "= false", "{}"];
 const NO_EXIT = ["process is not defined", "process.exit is not a function"];
-/** Characters of a thrown value that is not an Error. */
+/** Maximum characters of a thrown value that is not an Error. */
 const MAX_DESCRIBED = 2000;
 /** Maximum number of an AggregateError's errors that are shown, and characters of each. */
 const MAX_ERRORS = 5;
@@ -139,7 +141,7 @@ const textEncoder = new TextEncoder();
 const encodeInto = textEncoder.encodeInto.bind(textEncoder);
 const queueTask = queueMicrotask;
 
-/** Keeps only the program's own frames in a stack: the rest is ours, and names files of the host. */
+/** Keeps only the program's own frames in a stack. All others are ours, and name files of the host. */
 function programFramesOnly(error: Error, sites: object[]): string {
   let stack = `${error.name}: ${error.message}`;
   for (let index = 0; index < sites.length; index++) {
@@ -151,9 +153,12 @@ function programFramesOnly(error: Error, sites: object[]): string {
 
 export class Run {
   readonly start: Start;
-  /** The engine's event loop serves the program: a timer runs, or the program has used something that completes there. */
+  /**
+   * True while the engine's event loop serves the program: a timer runs, or the program has used something that
+   * completes there.
+   */
   asynchronous = false;
-  /** The world of a durable execution. */
+  /** World of a durable execution. */
   readonly world: World | undefined;
   #staysAsynchronous = false;
   #timers = create(null) as Started[];
@@ -169,13 +174,13 @@ export class Run {
   #flushing = false;
   #outcome: Outcome | undefined;
   #held: Held | undefined;
-  /** True while the caller of `close` gets the end through its return value. */
+  /** True while the caller of `close` learns of the end through its return value. */
   #closing = false;
   #stopped = false;
-  /** The program raced promises, or some of several have failed, so that calls left behind may have lost. */
+  /** True if the program raced promises, or some of several have failed, so that the remaining calls may have lost. */
   #raced = false;
   #remarks: string[] = [];
-  /** The last output of `console.error`: an error itself if there was one. */
+  /** Last output of `console.error`, as the error itself if there was one. */
   #printed: Error | string | undefined;
 
   constructor(start: Start, host: Host) {
@@ -185,8 +190,8 @@ export class Run {
     const { calls, calls_in_flight, tool_input_bytes } = start.limits;
     const send = (payload: string, { tagged }: { tagged: boolean }) => {
       host.send(Kind.call, tagged, payload);
-      // The first call is sent at once, whatever the program does next. Later ones of this turn are sent together, but not
-      // so many that the host would have nothing to do meanwhile.
+      // The first call is sent at once, whatever the program does next. Later calls of this turn are sent together, but
+      // not so many that the host would have nothing to do meanwhile.
       if (this.#calls.inFlight === 1 || ++this.#unsent === BURST) {
         this.#unsent = 0;
         host.flush();
@@ -201,7 +206,7 @@ export class Run {
     if (start.durable) this.world = new World(start.durable, this.#calls, this);
   }
 
-  /** Adds this run's globals to a scope that has only the language and the platform. */
+  /** Adds the globals of this run to a scope that has only the language and the platform. */
   defineGlobals(): void {
     const { world } = this;
     const now = world === undefined ? this.#host.now : () => world.active;
@@ -263,7 +268,10 @@ export class Run {
     }
   }
 
-  /** Calls a service of the host; fails if the host has not granted it. `boundary` is the function that the program called. */
+  /**
+   * Calls a service of the host. Fails if the host has not granted it. `boundary` is the function that the program
+   * called.
+   */
   service(name: string, input: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
     return this.#calls.service(name, input, boundary);
   }
@@ -304,7 +312,7 @@ export class Run {
     return this.#outcome !== undefined || (this.#held !== undefined && !this.#held.closing && !this.#timersAwaited());
   }
 
-  /** Call it once the run is over and no microtask is left. False if the value still waits for something. */
+  /** Call it once the run is over and no microtask is left. Returns false if the value still waits for something. */
   close(): boolean {
     const held = this.#held;
     if (this.#outcome === undefined && held !== undefined) {
@@ -348,7 +356,10 @@ export class Run {
     return false;
   }
 
-  /** Resumes the pump once no timer is left, as then only a reply can happen. False if there is more to wait for. */
+  /**
+   * Resumes the pump once no timer is left, because then only a reply can happen. Returns false if there is more to
+   * wait for.
+   */
   resumePump(): boolean {
     if (this.#staysAsynchronous) return false;
     while (this.#timerCount > 0 && this.#timers[this.#timerCount - 1]!.timer._destroyed) this.#timerCount--;
@@ -357,7 +368,7 @@ export class Run {
     return true;
   }
 
-  /** Call it when no microtask is left: a program that then waits, but for no call, waits forever. */
+  /** Call it when no microtask is left. If the program still waits, but not for a call, it would wait forever. */
   checkForDeadlock(): void {
     if (this.asynchronous || this.#outcome !== undefined || this.#calls.pending > 0 || this.world?.waits) return;
     if (this.#held !== undefined) {
@@ -384,7 +395,7 @@ export class Run {
     this.#conclude("rejected", errorText("program_rejected", "SyntaxError", message, stack, null));
   }
 
-  /** The host has no more replies, so the run is over as soon as the program has its outcome. */
+  /** Called when the host has no more replies. The run is over as soon as the program has its outcome. */
   finish(): void {
     this.#calls.abandon();
   }
@@ -396,7 +407,7 @@ export class Run {
     this.#host.concluded();
   }
 
-  /** Ends the run at once, even with pending calls: replies can no longer be delivered. */
+  /** Ends the run at once, even with pending calls, because replies can no longer be delivered. */
   breakDown(error: unknown): void {
     const message = `the program replaced a part of the language that its own runtime needs: ${this.#describe(error)}`;
     if (this.#outcome === undefined && this.#held === undefined) this.#stop("program_failed", "RuntimeBroken", message);
@@ -424,8 +435,8 @@ export class Run {
   }
 
   /**
-   * Keeps a program's value until everything that it started has ended, and encodes it then, as a returned list may still
-   * be filled. Not after a race: the rest may then be the losers.
+   * Keeps a program's value until everything that it started has ended, and encodes it then, because a returned list
+   * may still be filled. Not after a race, because the remaining work may then be the losers'.
    */
   #succeed(returned: unknown): void {
     const value = isTimer(returned) ? undefined : returned;
@@ -471,7 +482,7 @@ export class Run {
     }
   }
 
-  /** Like `Promise.all`, which the program may have replaced: the first rejection ends the program. */
+  /** Works like `Promise.all`, which the program may have replaced: the first rejection ends the program. */
   #wait(promises: Promise<unknown>[], fulfilled: (values: unknown[]) => void): void {
     const values = create(null) as unknown[];
     let left = promises.length;
@@ -504,8 +515,8 @@ export class Run {
   }
 
   /**
-   * Returns the error that a handler printed before it failed itself, as in `console.error(error); process.exit(1)`: that is
-   * the real problem. There is no `process`, or none that can exit.
+   * Returns the error that a handler printed before it failed itself, as in `console.error(error); process.exit(1)`,
+   * because that is the real problem. There is no `process`, or it cannot exit.
    */
   #hidden(error: unknown): unknown {
     if (this.#printed === undefined || !(error instanceof Error) || !NO_EXIT.includes(error.message)) return error;
@@ -519,7 +530,7 @@ export class Run {
     this.#conclude("error", errorText(code, name, message, stack, cause));
   }
 
-  /** Records the first outcome. Calls already sent are waited for as long as the host permits; others are not made. */
+  /** Records the first outcome. Calls already sent are awaited for as long as the host permits; others are not made. */
   #conclude(kind: Outcome["kind"], text: string, tagged = false): void {
     if (this.#outcome !== undefined) return;
     this.#outcome = { kind, text, tagged };
@@ -532,7 +543,10 @@ export class Run {
     this.#conclude("value", text, tagged);
   }
 
-  /** Sends the host a preliminary outcome at once: EXIT, which may differ if the program changes it, has to wait for calls. */
+  /**
+   * Sends the host a preliminary outcome at once. EXIT, which may differ if the program still changes it, has to wait
+   * for calls.
+   */
   #tell(kind: Outcome["kind"], text: string, tagged: boolean, lasts: boolean): void {
     this.#host.send(Kind.outcome, tagged, `["${kind}",${text},${lasts}${this.#state()}]`);
     this.#host.flush();
@@ -599,7 +613,7 @@ const loadNothing = (advice = ""): Load => Object.assign(
 
 const load = loadNothing();
 
-/** True if a timer's callback does work of the program. A promise's `resolve` is only the end of a pause. */
+/** True if a timer's callback does work for the program. A promise's `resolve` is only the end of a pause. */
 function doesSomething(callback: object): boolean {
   const source = apply(sourceOf, callback, []) as string;
   const has = (part: string): boolean => apply(includes, source, [part]) as boolean;

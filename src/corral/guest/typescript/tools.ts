@@ -1,29 +1,29 @@
-// The program's `tools`: each call becomes a CALL frame, each REPLY settles one promise.
+// The program's `tools`: each call becomes a CALL frame, and each REPLY settles one promise.
 
 import { callFailure, type CorralError, type Site } from "./failures.ts";
 import { asyncIteratorPrototype, clip, type Encoded, encodeValue, ValueError } from "./values.ts";
 
-/** Maximum length of a tool's path as JSON, which a CALL has to hold. */
+/** Maximum length of a tool's path as JSON, which has to fit in a CALL. */
 const MAX_PATH = 200;
-/** Service of durable executions: replies after a number of milliseconds. */
+/** Service of durable executions that replies after a number of milliseconds. */
 const TIMER = "$timer";
 
 export interface CallLimits {
   calls: number;
   callsInFlight: number;
   inputBytes: number;
-  /** Inputs are written as JSON without extensions. */
+  /** True if inputs are written as JSON without extensions. */
   plain?: boolean;
-  /** Granted services of the host: names with `$`. Their calls are not tool calls. */
+  /** Granted services of the host: names that begin with `$`. Calling them does not count as a tool call. */
   services?: readonly string[];
 }
 
 /** `[sequence, tool, error, stack of the call, whether something other than the program awaited it]` */
 export type UnawaitedCall = [number, string, string | null, string, boolean];
 
-/** Sends the payload of a CALL, given with its parts; `path` is the tool's name as JSON. */
+/** Sends the payload of a CALL, in parts; `path` is the tool's path as JSON. */
 type Send = (payload: string, input: Encoded, sequence: number, path: string) => void;
-/** Sends a message about an open stream: the requested part was read, or the program stops reading. */
+/** Sends a message about an open stream: the requested part was read, or the program stopped reading. */
 type Tell = (message: "credit" | "cancel", sequence: number) => void;
 type ToolFunction = (input?: unknown, ...rest: unknown[]) => Promise<unknown>;
 
@@ -34,7 +34,7 @@ const { create, defineProperty, freeze, getOwnPropertyNames, hasOwn, setPrototyp
 const Settling = Promise;
 const { then } = Promise.prototype;
 
-/** A promise that records whether the program ever used it: `await` and all combinators call `then`. */
+/** Promise that records whether the program has used it: `await` and all combinators call `then`. */
 class CallPromise extends Promise<unknown> {
   #call: Call | undefined;
 
@@ -43,7 +43,7 @@ class CallPromise extends Promise<unknown> {
     this.#call = call;
   }
 
-  // Derived promises are plain ones, and not tracked.
+  // Derived promises are plain ones, which are not tracked.
   static override get [Symbol.species](): PromiseConstructor {
     return Promise;
   }
@@ -69,7 +69,7 @@ class CallPromise extends Promise<unknown> {
     throw this.#forgotten();
   }
 
-  // Like an await: iterates over the stream that the promise resolves to.
+  // Like an await, iterates over the stream to which the promise resolves.
   [Symbol.asyncIterator](): AsyncIterator<unknown> {
     return new OpeningStream(this, () => this.#forgotten());
   }
@@ -101,11 +101,11 @@ interface Reader {
 
 interface Chunk {
   items: readonly unknown[];
-  /** The host waits for a CREDIT. */
+  /** True if the host waits for a CREDIT. */
   credit: boolean;
 }
 
-/** The items that a tool yields. Kept in plain tables, like the calls. */
+/** Items that a tool yields. Kept in plain tables, like the calls. */
 class ToolStream {
   #calls: Calls;
   #call: Call;
@@ -187,7 +187,7 @@ class ToolStream {
   }
 
   static {
-    setPrototypeOf(ToolStream.prototype, asyncIteratorPrototype); // values.ts refuses to encode these
+    setPrototypeOf(ToolStream.prototype, asyncIteratorPrototype); // values.ts rejects these
     const misused = (stream: ToolStream) => stream.#misused();
     const names = getOwnPropertyNames(Array.prototype);
     names[names.length] = "0";
@@ -270,14 +270,14 @@ class OpeningStream {
 
 type Executor = (resolve: (value: unknown) => void, reject: (reason: unknown) => void) => void;
 
-/** State of a call. It does not refer to its output, which lives as long as the program holds it. */
+/** State of a call. It does not refer to the call's output, which lives as long as the program holds it. */
 interface Call {
-  /** Its number among the calls that were sent; 0 until then. */
+  /** Number among the calls that were sent; 0 before it is sent. */
   sequence: number;
   tool: string;
   site: Site;
   observed: boolean;
-  /** It had no reply, or was not even made, when the program returned its value. */
+  /** True if it had no reply, or was not even made, when the program returned its value. */
   left: boolean;
   service: boolean;
   error: string | null;
@@ -294,8 +294,8 @@ interface PendingCall {
 }
 
 /**
- * All calls of one execution. Kept in plain tables, without methods of Array or Map: its calls have to work even if the
- * program replaces those.
+ * All calls of one execution. Kept in plain tables, without methods of Array or Map, because calls have to work even if
+ * the program replaces these.
  */
 export class Calls {
   #send: Send;
@@ -309,13 +309,13 @@ export class Calls {
   #waiting: Record<number, { call: Call; path: string; input: Encoded }> = create(null);
   #firstWaiting = 0;
   #lastWaiting = 0;
-  /** A lone surrogate in an input was replaced. */
+  /** True if a lone surrogate in an input was replaced. */
   replaced = false;
   #left = false;
   #servicesPending = 0;
   #closed = false;
   #abandoned = false;
-  /** Number of open streams whose next item the program does not wait for. */
+  /** Number of open streams whose next item the program is not waiting for. */
   unread = 0;
   readonly tell: Tell;
   #timers: Record<number, () => void> = create(null);
@@ -328,7 +328,10 @@ export class Calls {
     this.#limits = limits;
   }
 
-  /** Number of calls whose replies can still matter: sent or waiting ones without a reply, except streams that are not read. */
+  /**
+   * Number of calls whose replies still matter: sent or waiting calls without a reply, except streams that are not
+   * being read.
+   */
   get pending(): number {
     const ofServices = this.#left ? this.#servicesPending : 0; // such as the next message of a WebSocket
     const waiting = this.#closed ? 0 : this.#lastWaiting - this.#firstWaiting;
@@ -343,7 +346,7 @@ export class Calls {
     });
   }
 
-  /** Calls back for the calls that are kept, in the order in which they were made. */
+  /** Calls back for each call that is kept, in the order in which they were made. */
   #each(use: (call: Call) => void): void {
     for (let sequence = 1; sequence <= this.#sequence; sequence++) {
       const call = this.#calls[sequence];
@@ -380,7 +383,7 @@ export class Calls {
     return fire;
   }
 
-  /** Stops sending calls: the program has ended, and only calls already sent are waited for. */
+  /** Stops sending calls, because the program has ended. Only calls already sent are awaited. */
   close(): void {
     this.#closed = true;
   }
@@ -436,7 +439,7 @@ export class Calls {
     return false;
   }
 
-  /** Calls a service of the host, which does not count as a tool call. */
+  /** Calls a service of the host. This does not count as a tool call. */
   service(name: string, content: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
@@ -450,7 +453,7 @@ export class Calls {
     }
   }
 
-  /** `path` is the tool's name as JSON. */
+  /** Makes a call; `path` is the tool's path as JSON. */
   #submit(tool: string, path: string, input: Encoded, site: Site, service = false): Promise<unknown> {
     const call: Call = { sequence: 0, tool, site, observed: service, left: this.#left && !service, service, error: null, pending: undefined, stream: undefined };
     let settle!: Pick<PendingCall, "resolve" | "reject">;
@@ -462,7 +465,7 @@ export class Calls {
     return promise;
   }
 
-  /** Sends a call, which gets its number now: numbers arrive in order. */
+  /** Sends a call, which only now gets its number, because numbers must arrive in order. */
   #leave(call: Call, path: string, input: Encoded): void {
     const sequence = call.sequence = ++this.#sequence;
     this.#calls[sequence] = call;
@@ -481,7 +484,7 @@ export class Calls {
     if (call.observed && !call.left) delete this.#calls[sequence];
     this.inFlight -= 1;
     if (call.service) this.#servicesPending -= 1;
-    this.#sendNext(); // before resolving, which can run code in Object.prototype that makes calls
+    this.#sendNext(); // before resolving, which may run code in Object.prototype that makes calls
     if (reply[1] === true) {
       if (stream === undefined) pending.resolve(reply[2]);
       else ToolStream.end(stream);
@@ -533,13 +536,15 @@ function refused(code: string, name: string, message: string, site: Site): Promi
 }
 
 export interface Toolbox {
-  /** The global `tools`: an unknown name is a function whose call the host answers with ToolNotFound and similar names. */
+  /**
+   * The global `tools`. An unknown name is a function whose call the host answers with ToolNotFound and similar names.
+   */
   tools: object;
   /** The same as a plain object, for an entry function that destructures its parameter. */
   plain: object;
 }
 
-/** Builds `tools` from the paths (`name` or `namespace.name`) the host announced. */
+/** Builds `tools` from the paths (`name` or `namespace.name`) that the host announced. */
 export function makeTools(paths: readonly string[], calls: Calls): Toolbox {
   const plain = create(null) as Record<string, unknown>;
   for (const path of paths) {

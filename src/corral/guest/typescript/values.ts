@@ -1,7 +1,8 @@
 // Value codec. docs/values.md specifies the conversions, docs/frames.md the tags.
 //
-// The writer builds JSON text itself instead of calling JSON.stringify on the program's objects: the program may have
-// put a `toJSON` or a setter on Object.prototype. Every intrinsic used here is captured before the program runs.
+// The writer builds JSON text itself instead of calling JSON.stringify on the program's objects, because the program
+// may have put a `toJSON` or a setter on Object.prototype. Every intrinsic used here is captured before the program
+// runs.
 
 const { stringify, parse } = JSON;
 const { isArray, from: arrayFrom } = Array;
@@ -28,15 +29,15 @@ const iteratorPrototype = getPrototypeOf(getPrototypeOf([].values())); // Node 2
 const { get: lengthOfBytes } = getOwnPropertyDescriptor(getPrototypeOf(Uint8Array.prototype), "length")!;
 export const asyncIteratorPrototype = getPrototypeOf(getPrototypeOf(async function* () {}.prototype));
 
-/** Deeper nesting is refused: it is a mistake or an attack. */
+/** Maximum nesting. Deeper values are mistakes or attacks. */
 export const MAX_DEPTH = 100;
 /** CPython's default limit for parsing decimal digits (sys.int_info.default_max_str_digits). */
 const MAX_INTEGER_DIGITS = 4300;
-/** Maximum number of a result's lists that are searched for lost members, and of reported members. */
+/** Maximum number of a result's lists that are searched for lost members, and of members that are reported. */
 const MAX_LISTS = 20;
 const MAX_LOST = 5;
 
-/** Single-key objects with one of these keys are tags; a program's own object with such a key is wrapped in a `$object`. */
+/** Keys of tags, which are single-key objects. A program's own object with such a key is wrapped in a `$object`. */
 const TAGS = new Set(["$bytes", "$buffer", "$bigint", "$number", "$object"]);
 const isTag = TAGS.has.bind(TAGS);
 
@@ -54,7 +55,7 @@ export class ValueError extends TypeError {
 export interface Encoded {
   text: string;
   tagged: boolean;
-  /** Lone surrogates were replaced by U+FFFD. */
+  /** True if lone surrogates were replaced by U+FFFD. */
   replaced: boolean;
 }
 
@@ -79,7 +80,7 @@ class Writer {
   #path: (string | number)[] = [];
   #ancestors: object[] = [];
   #depth = 0;
-  /** Number of enclosing containers wrapped in `$object`, which the reader sees as one more level. */
+  /** Number of enclosing containers that are wrapped in `$object`, which the reader sees as one more level. */
   #wrapped = 0;
   #root: string;
   #maxBytes: number;
@@ -129,7 +130,7 @@ class Writer {
     if (this.text.length > this.#maxBytes) this.#tooLarge();
   }
 
-  /** Checks the whole text once it is written; while it grows, its length in UTF-16 units is the cheap lower bound. */
+  /** Checks the whole text once it is written. Until then, its length in UTF-16 units is a cheap lower bound. */
   finish(): this {
     if (this.text.length * 3 > this.#maxBytes && byteLength(this.text) > this.#maxBytes) this.#tooLarge();
     return this;
@@ -160,7 +161,7 @@ class Writer {
     this.#depth -= 1;
   }
 
-  /** Refuses `value`, which is one level too deep; reports a cycle as such, at the place where it closes. */
+  /** Rejects `value`, which is one level too deep. Reports a cycle as such, with the path at which it closes. */
   #tooDeep(value: object): never {
     if (value instanceof Promise && this.#settled !== undefined) {
       const settled = apply(settledBy, this.#settled, [value]);
@@ -217,7 +218,7 @@ class Writer {
     this.text += "}";
   }
 
-  /** Returns the quoted key with its colon; short keys are cached. */
+  /** Returns the quoted key with its colon. Short keys are cached. */
   #key(name: string): string {
     const known = quotedKey(name);
     if (known !== undefined) return known;
@@ -231,7 +232,7 @@ class Writer {
     this.text += `{"${tag}":`;
   }
 
-  /** Requires that `content` needs no escapes in JSON. */
+  /** Quotes `content`, which must not need escapes in JSON. */
   #writeTag(tag: string, content: string): void {
     this.#openTag(tag);
     this.text += `"${content}"}`;
@@ -273,7 +274,7 @@ class Writer {
     }
     const tag = (value as Record<symbol, unknown>)[tagSymbol];
     if (typeof tag === "string" && keys(value).length === 0) {
-      // Platform objects keep their contents in slots, not in properties; some have an obvious text form.
+      // Platform objects keep their contents in slots instead of properties. Some have an obvious text form.
       if (tag === "URL" || tag === "URLSearchParams" || tag.startsWith("Temporal.")) this.text += this.#quote(`${value}`);
       else this.#refuse(`a ${tag} cannot leave the sandbox; return its contents`);
     } else this.#writeRecord(value);
@@ -345,8 +346,8 @@ export function sizeOf(bytes: Uint8Array): number {
 }
 
 /**
- * Encodes `value` as JSON text with tags. `root` names it in errors; more than `maxBytes` of UTF-8 are refused. `plain`
- * uses tags in place of JSON extensions, for any JSON parser.
+ * Encodes `value` as JSON text with tags. `root` names it in errors. More than `maxBytes` of UTF-8 are rejected.
+ * `plain` uses tags in place of JSON extensions, for any JSON parser.
  */
 export function encodeValue(value: unknown, root: string, maxBytes: number, plain = false): Encoded {
   const writer = new Writer(root, maxBytes, plain);
@@ -355,8 +356,8 @@ export function encodeValue(value: unknown, root: string, maxBytes: number, plai
 }
 
 /**
- * Encodes a program's value with promises replaced by their results. `write` gets its text; `wait` calls back when all
- * given promises have been fulfilled. Results can contain promises in turn, up to a limit.
+ * Encodes a program's value with promises replaced by their results. `write` gets its text. `wait` calls back when all
+ * promises passed to it have been fulfilled. Results may contain promises in turn, up to a limit.
  */
 export function encodeSettled(
   value: unknown,
@@ -379,7 +380,7 @@ export function encodeSettled(
 
 const slice = String.prototype.slice;
 
-/** Cuts a text of an error to a length, as well-formed text. */
+/** Cuts the text of an error to a length, and makes it well-formed. */
 export function clip(text: string, length: number): string {
   const kept = text.length <= length
     ? text
@@ -394,13 +395,13 @@ export function byteLength(text: string): number {
   return sizeOf(encodeText(text));
 }
 
-/** Parses a payload. Tags are searched only if the frame says that there are some. */
+/** Parses a payload. It is searched for tags only if the frame says that there are some. */
 export function decodeValue(payload: string, tagged: boolean): unknown {
   const value: unknown = parse(payload);
   return tagged ? revive(value) : value;
 }
 
-/** Replaces the tags in a parsed value by the values that they stand for. */
+/** Replaces the tags in a parsed value by the values that they represent. */
 export function revive(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (isArray(value)) {
@@ -450,10 +451,13 @@ function nodeToBase64(this: Uint8Array): string {
 }
 
 function nodeFromBase64(text: string): Uint8Array {
-  return new Bytes(nodeBuffer!.from(text, "base64")); // copied, as Node's own shares its buffer with others
+  return new Bytes(nodeBuffer!.from(text, "base64")); // copied, because Node's own shares its buffer with others
 }
 
-/** Finds members that every row of a list has as undefined, so that none is written: in the value, or in a list in it. */
+/**
+ * Finds members that are undefined in every row of a list, so that none is written. Looks at the value, and at lists in
+ * it.
+ */
 export function lostInAllRows(value: unknown): { name: string; rows: number }[] {
   const lost: { name: string; rows: number }[] = [];
   addLost(value, lost);

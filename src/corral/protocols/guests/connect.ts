@@ -1,5 +1,5 @@
-// Calls as corral's Connect bridge takes them: the calls of a batch are a request of corral.v1.Bridge/Calls, and
-// corral.v1.Bridge/Renew gives a fresh token.
+// Calls in the format of corral's Connect bridge: the calls of a batch are one request to corral.v1.Bridge/Calls, and
+// corral.v1.Bridge/Renew returns a fresh token.
 
 import { bridgeTransport, encodeCall, type Failure, readFailure, type Transport } from "../../guest/typescript/client.ts";
 import { callsMessage, Envelopes, SERVICE } from "./messages.ts";
@@ -20,7 +20,7 @@ const transport: Transport = {
 
 export const { connect, connectFromEnvironment } = bridgeTransport(transport);
 
-/** Reads an error of the protocol, whose details have the host's. */
+/** Reads an error of the protocol. Its details contain the host's error. */
 function readError({ message = "", details }: WireError): Failure {
   const debug = (type: string) => details.find((each) => each.type === `google.rpc.${type}`)?.debug;
   const { code, name } = debug("ErrorInfo")!.metadata;

@@ -1,5 +1,5 @@
-// Calls as corral's GraphQL bridge takes them: the calls of a batch are one subscription to `_calls`, whose events have
-// the lines of the HTTP bridge. POST {url}/token gives a fresh token.
+// Calls in the format of corral's GraphQL bridge: the calls of a batch are one subscription to `_calls`, whose events
+// contain lines as in the HTTP bridge. POST {url}/token returns a fresh token.
 
 import { bridgeTransport, encodeCall, type Failure, Lines, readFailure, readReply, type Reply, type Transport } from "../../guest/typescript/client.ts";
 
@@ -25,14 +25,14 @@ const transport: Transport = {
 
 export const { connect, connectFromEnvironment } = bridgeTransport(transport);
 
-/** Reads a line of an event. Errors beside all calls are those of the calls without a reply. */
+/** Reads a line of an event. Errors outside calls apply to all unanswered calls. */
 function readEvent(line: string, unanswered: Set<number>): Reply[] {
   if (line.startsWith(LINE)) {
     const reply = readReply(line.slice(LINE.length, -2));
     if (reply[1] !== "items") unanswered.delete(reply[0]);
     return [reply];
   }
-  if (!line.startsWith(EVENT)) return []; // the kind of an event, or a comment
+  if (!line.startsWith(EVENT)) return []; // type of an event, or a comment
   try {
     const failure = readErrors(line.slice(EVENT.length));
     return [...unanswered].map((sequence) => [sequence, false, failure]);

@@ -1,6 +1,6 @@
-// Calls as corral's gRPC bridge takes them, by the engine's own HTTP/2: the calls of a batch are a request of
-// corral.v1.Bridge/Calls, and corral.v1.Bridge/Renew gives a fresh token. The status of a request, which HTTP/2 has in
-// trailers, becomes the last envelope of its reply.
+// Calls in the format of corral's gRPC bridge, over the engine's own HTTP/2: the calls of a batch are one request to
+// corral.v1.Bridge/Calls, and corral.v1.Bridge/Renew returns a fresh token. The status of a request, which HTTP/2 sends
+// in trailers, becomes the last envelope of its reply.
 
 import { bridgeTransport, encodeCall, type Post, readFailure, type Transport } from "../../guest/typescript/client.ts";
 import { callsMessage, endMessage, Envelopes, readToken, SERVICE } from "./messages.ts";
@@ -24,10 +24,10 @@ interface Session {
 }
 
 const CANCEL = 8;
-/** Statuses of HTTP with which the client gives up the renewal, by those of gRPC. */
+/** HTTP statuses with which the client gives up the renewal, by gRPC status. */
 const STATUSES: Record<string, number> = { 7: 403, 12: 404, 16: 401 };
 
-/** A connection for each client, which is made again after it was lost. */
+/** Connection of one client. After it was lost, the next request opens another one. */
 function open(closing: AbortSignal): Post {
   let session: Session | undefined;
   let requests = 0;
@@ -37,7 +37,7 @@ function open(closing: AbortSignal): Post {
     const { connect } = await import("node:http2") as unknown as { connect(origin: string): Session };
     if (session === undefined || session.closed || session.destroyed) {
       session = connect(origin);
-      session.on("error", () => {}); // its requests fail with it
+      session.on("error", () => {}); // its requests fail too
     }
     return session;
   }
@@ -56,17 +56,17 @@ function open(closing: AbortSignal): Post {
       authorization,
     });
     if (requests++ === 0) line.ref();
-    stream.on("close", () => --requests === 0 && line.unref()); // a program may end although it is connected
+    stream.on("close", () => --requests === 0 && line.unref()); // an open connection must not keep the program from ending
     stream.end(renews ? new Uint8Array(5) : body as Uint8Array);
     if (!renews) return new Response(replyOf(stream)); // which ends with the connection
     const cancel = () => stream.close(CANCEL);
     signal.addEventListener("abort", cancel);
-    stream.on("close", () => signal.removeEventListener("abort", cancel)); // else its timer would keep the process
+    stream.on("close", () => signal.removeEventListener("abort", cancel)); // else its timer keeps the process alive
     return renewal(stream);
   };
 }
 
-/** The body of a reply, with its status as the last envelope. It is read as fast as the program reads. */
+/** Body of a reply, with its status as the last envelope. It is read only as fast as the program reads. */
 function replyOf(stream: Stream): ReadableStream<Uint8Array> {
   const parts = partsOf(stream);
   return new ReadableStream<Uint8Array>({
@@ -87,7 +87,7 @@ async function* partsOf(stream: Stream): AsyncGenerator<Uint8Array> {
   else if (code !== "0") throw new Error(decodeURIComponent(text) || `it ended with the status ${code}`);
 }
 
-/** What the headers and trailers of a reply say, once they have come. */
+/** Headers and trailers of a reply, once they have arrived. */
 function statusOf(stream: Stream): Headers {
   const status: Headers = {};
   const add = (found: Headers) => void Object.assign(status, found);
@@ -106,7 +106,7 @@ function failureIn(status: Headers): object {
   };
 }
 
-/** The reply to a renewal as HTTP has it. */
+/** Makes the reply to a renewal in the form of HTTP. */
 async function renewal(stream: Stream): Promise<Response> {
   const status = statusOf(stream);
   const parts: Uint8Array[] = [];

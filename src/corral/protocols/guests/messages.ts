@@ -1,5 +1,5 @@
-// Messages of corral.v1.Bridge/Calls, which Connect and gRPC share: lines of the HTTP bridge in their one field. Each message
-// is in an envelope: a byte of flags, four of the length.
+// Messages of corral.v1.Bridge/Calls, which Connect and gRPC share. Their only field contains lines as in the HTTP
+// bridge. Each message is in an envelope: a byte of flags, and four bytes of length.
 
 import { type Failure, readReply, type Reader, type Reply } from "../../guest/typescript/client.ts";
 
@@ -7,12 +7,12 @@ export const SERVICE = "/corral.v1.Bridge";
 const HEAD = 5;
 /** Flag of the envelope that ends a reply. */
 const END = 2;
-/** Tag of the field of both messages. */
+/** Tag of the field in both messages. */
 const FIELD = 0x0a;
-/** Bytes of a message beside its line. */
+/** Bytes of a message in addition to its line. */
 const BESIDE_LINE = 16;
 
-/** Splits a reply into messages; the last one may have the error of all calls, which `readError` reads. */
+/** Splits a reply into messages. The last one may contain the error of all calls, which `readError` reads. */
 export class Envelopes implements Reader {
   #decoder = new TextDecoder("utf-8", { fatal: true });
   #parts: Uint8Array[] = [];
@@ -52,9 +52,9 @@ export class Envelopes implements Reader {
       }
     } else if (flags !== 0 || (message.length > 0 && message[0] !== FIELD)) {
       throw new Error("it sent a message that is not a reply");
-    } else if (message.length > 0) { // an empty one keeps a slow connection alive
+    } else if (message.length > 0) { // an empty message keeps a slow connection alive
       let at = 1;
-      while (message[at++]! > 0x7f); // the length of the line, which is the rest
+      while (message[at++]! > 0x7f); // length of the line, which is all that follows
       const reply = readReply(this.#decoder.decode(message.subarray(at)));
       if (reply[1] !== "items") this.#unanswered.delete(reply[0]);
       yield reply;
@@ -66,7 +66,7 @@ export class Envelopes implements Reader {
   }
 }
 
-/** The message of a batch of calls, in its envelope. */
+/** Makes the message of a batch of calls, in its envelope. */
 export function callsMessage(calls: string[]): Uint8Array<ArrayBuffer> {
   const data = new TextEncoder().encode(`{"calls":[${calls.join()}],"stream":true}`);
   const head = [FIELD];
@@ -95,7 +95,7 @@ function joined(parts: Uint8Array[], length: number): Uint8Array {
   return whole;
 }
 
-/** An envelope that ends a reply with the error of all its calls. */
+/** Makes the envelope that ends a reply with the error of all its calls. */
 export function endMessage(error: object): Uint8Array<ArrayBuffer> {
   const data = new TextEncoder().encode(JSON.stringify({ error }));
   const whole = new Uint8Array(HEAD + data.length);
@@ -105,7 +105,7 @@ export function endMessage(error: object): Uint8Array<ArrayBuffer> {
   return whole;
 }
 
-/** The token in the reply to a renewal, which is its first field. */
+/** Returns the token in the reply to a renewal, which is its first field. */
 export function readToken(envelope: Uint8Array): string {
   if (envelope[HEAD] !== FIELD) throw new Error("it sent a message that is not a reply");
   let size = 0;

@@ -1,5 +1,5 @@
-// Calls as corral's tRPC bridge takes them: the calls of a batch are a subscription by POST, whose events have the lines
-// of the HTTP bridge. POST {url}/corral/token gives a fresh token.
+// Calls in the format of corral's tRPC bridge: the calls of a batch are a subscription by POST, whose events contain
+// lines as in the HTTP bridge. POST {url}/corral/token returns a fresh token.
 
 import { bridgeTransport, encodeCall, Lines, readFailure, readReply, type Transport } from "../../guest/typescript/client.ts";
 
@@ -21,7 +21,7 @@ const transport: Transport = {
     new Lines(maxBytes, (line) => line.startsWith(`data: {"`) ? [readReply(line.slice(6))] : []),
   refusal: (text) => {
     const { error } = JSON.parse(text) as { error: Shape & { json?: Shape } };
-    const { message, data } = error.json ?? error; // the former of a bridge with the transformer superjson
+    const { message, data } = error.json ?? error; // the first form is from a bridge with the transformer superjson
     return readFailure({ ...data.corral, message });
   },
 };

@@ -1,5 +1,5 @@
-// Node's version of engine.ts, for Node 20 or later. The guest is evaluated with its own `require` and `process`:
-// programs can find neither.
+// Node's version of engine.ts, for Node 20 or later. The guest is evaluated with its own `require` and `process`, which
+// programs cannot reach.
 
 import type { Refusal } from "../run.ts";
 
@@ -17,7 +17,7 @@ interface Process {
   argv: string[];
   on(event: string, listener: (...args: never[]) => void): void;
   exit(code: number): never;
-  /** Runs the queue for the end of this turn. */
+  /** Runs the tasks that are queued for the end of this turn. */
   _tickCallback(): void;
 }
 
@@ -27,13 +27,13 @@ declare const process: Process;
 const { readSync, read, writeSync } = require("node:fs") as Files;
 const { Script } = require("node:vm") as { Script: new (code: string, options: { filename: string }) => Script };
 const turn = setImmediate as unknown as (callback: () => void) => void;
-/** Rejections not handled so far. A program can still handle them until it ends. */
+/** Rejections that are not handled yet. A program can still handle them until it ends. */
 const rejections = new Map<unknown, unknown>();
 let onRejection: (reason: unknown) => void = () => {};
 
 export const args: string[] = process.argv.slice(1);
 export const runMicrotasks: () => void = process._tickCallback.bind(process);
-/** The queue is empty after `runMicrotasks`. */
+/** Always false, because the queue is empty after `runMicrotasks`. */
 export const hasTicks = (): boolean => false;
 export const readBlocking = (into: Uint8Array): number => readSync(0, into);
 export const readAsynchronously = (into: Uint8Array): Promise<number> =>
@@ -63,7 +63,10 @@ const PLACE = /^(.*:\d+)\n.*\n([ \t]*)\^/;
 const { apply } = Reflect;
 const { exec } = RegExp.prototype;
 
-/** Returns the result of `make`, or the reason why it does not compile. The engine puts a syntax error's position above its stack. */
+/**
+ * Returns the result of `make`, or the reason why it does not compile. The engine puts a syntax error's position above
+ * its stack.
+ */
 export function compile<T>(make: () => T): { program: T } | { refusal: Refusal } {
   try {
     return { program: make() };

@@ -1,15 +1,15 @@
 // Base of the platform: access to the host, and shared parts of its classes.
 //
-// The platform's classes and functions (URL, events, blobs, crypto and so on) are for an engine that has only the language.
-// They are written in that language; operations that only the host can do are requested from it in JSON.
+// The platform's classes and functions (URL, events, blobs, crypto and so on) are for an engine that has only the
+// language. They are written in that language. Operations that only the host can perform are requested from it in JSON.
 
 import { errorClass, isObject, type Json } from "./intrinsics.ts";
 
-/** The host of a platform. It never calls anything that a program could have replaced. */
+/** Host of a platform. It never calls anything that a program could have replaced. */
 export interface Host {
   /**
-   * Answers `[name, ...arguments]` with `{"value": ...}`, or with `{"error": [name, code, message]}`, whose code is that of
-   * the error, or "DOMException".
+   * Answers `[name, ...arguments]` with `{"value": ...}` or `{"error": [name, code, message]}`, where the code is the
+   * error's own or "DOMException".
    */
   answer(question: string): string;
   /** Calls back after this time, once or repeatedly. Returns the timer's number. */
@@ -17,7 +17,7 @@ export interface Host {
   /** Calls back in the next turn. */
   setImmediate(callback: () => void): number;
   clearTimer(timer: number): void;
-  /** Called for each timer that starts. The callback is left out if it repeats. */
+  /** Called for each timer that starts, without the callback if it repeats. */
   started(timer: { _destroyed: boolean }, callback?: unknown): void;
   /** Called with errors thrown by callbacks. */
   uncaught(error: unknown): void;
@@ -32,7 +32,7 @@ export type Pairs = Pair[];
 
 const { create, defineProperty } = Object;
 const { parse, stringify } = JSON;
-/** Passed to constructors that programs must not call. */
+/** Token for constructors that programs must not call. */
 export const OURS = Symbol("ours");
 
 let current: Host;
@@ -84,7 +84,7 @@ export function enumerable(...types: { prototype: object }[]): void {
   }
 }
 
-/** Returns pairs as an iterator with its class's name. */
+/** Returns pairs as an iterator named after its class. */
 export function iterator<T>(name: string, values: Iterable<T>): IterableIterator<T> {
   const source = [...values];
   let index = 0;
@@ -143,7 +143,7 @@ export class DOMException extends Error {
 }
 tag(DOMException);
 
-/** Reports an action's error to the host. */
+/** Runs an action, and reports its error to the host. */
 export function guarded(action: () => void): void {
   try {
     action();

@@ -165,7 +165,7 @@ function bodyOf(init: unknown): [Uint8Array<ArrayBuffer>, string | null] {
   return bytes === undefined ? [encodeText(usv(init)), "text/plain;charset=UTF-8"] : [bytes.slice(), null];
 }
 
-/** A response created by a program: complete, and not read from anywhere. */
+/** Response created by a program: complete, and not read from anywhere. */
 export class Response {
   #status: number;
   #statusText: string;

@@ -1,4 +1,4 @@
-// Node's Buffer, as far as programs commonly use it.
+// Node's Buffer, with the parts that programs commonly use.
 
 import { type Callable, coded } from "./base.ts";
 import { joined } from "./blobs.ts";

@@ -1,5 +1,5 @@
-// Language intrinsics for the platform, captured before the program can change them, and the platform features that need
-// nothing else: the copying of values.
+// Language intrinsics for the platform, captured before the program can change them, and the platform feature that
+// needs nothing else: copying values.
 
 export type Json = string | number | boolean | null | Json[] | { [name: string]: Json };
 
@@ -31,7 +31,7 @@ const ERRORS = {
 export const isObject = (value: unknown): value is object =>
   (typeof value === "object" && value !== null) || typeof value === "function";
 
-/** True if `probe`, which only works on one class, works on the value. */
+/** True if `probe`, which works on instances of one class only, works on the value. */
 function answers(probe: (this: never) => unknown, value: object): boolean {
   try {
     apply(probe as () => unknown, value, []);
@@ -43,14 +43,17 @@ function answers(probe: (this: never) => unknown, value: object): boolean {
 
 export const isBuffer = (value: object): value is ArrayBuffer => answers(bufferLength, value);
 
-/** Returns the bytes of a buffer or a view without copying: always a plain array, even if the program has changed its own. */
+/**
+ * Returns the bytes of a buffer or a view without copying, always as a plain array, even if the program has changed its
+ * own.
+ */
 export function bytesOf(value: unknown): Uint8Array<ArrayBuffer> | undefined {
   if (!isObject(value)) return undefined;
   if (isView(value)) return new Bytes(value.buffer as ArrayBuffer, value.byteOffset, value.byteLength);
   return isBuffer(value) ? new Bytes(value) : undefined;
 }
 
-/** The name of a typed array's class. */
+/** Returns the name of a typed array's class. */
 export const arrayName = (value: object): string | undefined => apply(viewName, value, []);
 
 export function errorClass(name: string): ErrorConstructor | undefined {
@@ -60,7 +63,7 @@ export function errorClass(name: string): ErrorConstructor | undefined {
 /** Copies values that the platform adds to the language; returns undefined for others. */
 type Known = (value: object) => object | undefined;
 
-/** The algorithm of `structuredClone`. `refuse` makes the error for a value that cannot be copied. */
+/** Implements `structuredClone`. `refuse` makes the error for a value that cannot be copied. */
 export function clone(value: unknown, transfer: unknown[], known: Known, refuse: (text: string) => Error): unknown {
   const copies = new Map<object, unknown>();
   for (const each of transfer) {

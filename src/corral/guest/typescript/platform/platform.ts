@@ -61,7 +61,7 @@ function structuredClone(value: unknown, options?: unknown): unknown {
   return clone(value, transfer === undefined ? [] : [...transfer], known, (text) => new DOMException(text, "DataCloneError"));
 }
 
-/** Like the language's own, but reports errors of callbacks to the host. */
+/** Works like the language's own, but reports errors of callbacks to the host. */
 function guardedQueue(callback: () => void): void {
   if (typeof callback !== "function") throw new TypeError("queueMicrotask takes a function");
   queue(() => guarded(callback));

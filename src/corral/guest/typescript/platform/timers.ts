@@ -5,10 +5,10 @@ import type { Host } from "./base.ts";
 type Callback = (...args: unknown[]) => unknown;
 type TimerHost = Pick<Host, "setTimer" | "setImmediate" | "clearTimer" | "started" | "uncaught">;
 
-/** A longer delay becomes 1 ms, as in Node. */
+/** Maximum delay. Longer ones become 1 ms, as in Node. */
 const LONGEST_DELAY = 2 ** 31 - 1;
 
-/** The globals for timers. They import nothing of the platform, as durable guests use them without it. */
+/** Globals for timers. They import nothing from the platform, because durable guests use them without it. */
 export function makeTimers(host: TimerHost): Record<string, unknown> {
   const running = { __proto__: null } as unknown as Record<number, Timeout | Immediate>;
   const guarded = (action: () => void): void => {

@@ -1,9 +1,9 @@
-// One program in the engine's own context: START is read, the program runs, EXIT is sent.
+// One program in the engine's own context: reads START, runs the program, sends EXIT.
 //
 // It waits for replies in two ways. While the program has used nothing but the language and its tools, only a reply can
-// ever happen, so a blocking read is the event loop: it halves the latency of an asynchronous read, and a program that
-// waits for nothing is known to be stuck. While a timer runs, reads are asynchronous; after the first use
-// of crypto or of a stream, they are so for the rest of the run.
+// ever happen, so a blocking read is the event loop: it has half the latency of an asynchronous read, and a program
+// that waits for nothing is known to be stuck. While a timer runs, reads are asynchronous. After the first use of
+// crypto or of a stream, they stay asynchronous for the rest of the run.
 
 import { args, compile, evaluate, hasTicks, nextTurn, now, onFailures, runMicrotasks } from "../engine.ts";
 import { type Frame, FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
@@ -14,13 +14,13 @@ import { decodeValue } from "../values.ts";
 import { fileNamespace } from "./files.ts";
 import { loadBuiltIns, loaderOf } from "./modules.ts";
 
-/** Transport of frames, and the end of the process. */
+/** Transport of frames, and the way to end the process. */
 export interface Streams {
-  /** Blocks, and returns the number of bytes read; 0 at the end. */
+  /** Reads, blocking. Returns the number of bytes read; 0 at the end. */
   readBlocking(into: Uint8Array): number;
   readAsynchronously(into: Uint8Array): Promise<number>;
   write(bytes: Uint8Array): number;
-  /** Does not return, except in a rehearsal. */
+  /** Ends the process. Returns only in a rehearsal. */
   exit(): void;
 }
 
@@ -54,7 +54,7 @@ export function execute(streams: Streams): void {
 function readStart(streams: Streams): Start {
   const { payload } = nextFrame(streams);
   const source = reader.nonce;
-  for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = source[index]!; // no method: preloaded code may have changed it
+  for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = source[index]!; // preloaded code may have changed the method
   return (decodeValue(payload, false) as [Start])[0];
 }
 
@@ -129,7 +129,9 @@ class Execution {
     else void this.#receiveAsynchronously();
   }
 
-  /** Takes one frame after another, each when nothing else is left to run. The event loop turns only for work of the engine. */
+  /**
+   * Takes one frame at a time, whenever nothing else is left to run. The event loop turns only for work of the engine.
+   */
   #pumpDurably(): void {
     const { run } = this;
     const world = run.world!;
@@ -204,7 +206,7 @@ class Execution {
     nextTurn(() => {
       if (this.#exited) return;
       if (this.run.over && this.run.close()) this.#exit();
-      else if (this.run.asynchronous) void this.#receiveAsynchronously(); // otherwise the pump continues in this turn
+      else if (this.run.asynchronous) void this.#receiveAsynchronously(); // otherwise the pump would continue in this turn
     });
   }
 
@@ -213,7 +215,7 @@ class Execution {
     try {
       this.run.exit();
     } finally {
-      this.#streams.exit(); // even if the program broke something that the line above needs
+      this.#streams.exit(); // even if the program has broken something that the line above needs
     }
   }
 }

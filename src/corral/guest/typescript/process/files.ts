@@ -1,19 +1,19 @@
-// `fs` for a program in a session: the engine's own, with its synchronous operations. Promises and callbacks use the same
-// functions: files are local, and reading one needs no turn of the engine's event loop.
+// `fs` for a program in a session: the engine's own, with its synchronous operations. Promises and callbacks use the
+// same functions, because files are local and reading one needs no turn of the engine's event loop.
 
 import type { Mounts } from "../run.ts";
 
 type Exports = Record<string, unknown>;
 type Action = (...args: unknown[]) => unknown;
 
-/** Functions that are asynchronous by nature, and the engine's own. */
+/** Functions that are inherently asynchronous, for which the engine's own are used. */
 const WAITING = ["createReadStream", "createWriteStream", "ReadStream", "WriteStream", "openAsBlob"];
-/** Functions whose promises are of objects. */
+/** Functions whose promises give objects. */
 const HANDLES = ["open", "opendir"];
 const GIVES_PATH = /^(mkdtemp|realpath)Sync$/;
 const OF_TWO = /^(rename|copyFile|cp|link|symlink)(Sync)?$/;
 const KEPT = ["constants", "Stats", "Dirent", "F_OK", "R_OK", "W_OK", "X_OK"];
-/** Operations confined to the directories that the engine was started with. */
+/** Operations confined to the directories with which the engine was started. */
 const OF_FILES = [
   "chmodSync", "copyFileSync", "lstatSync", "mkdirSync", "readDirSync", "realPathSync", "removeSync", "renameSync", "statSync", "utimeSync",
 ];
@@ -21,7 +21,7 @@ const W_OK = 2;
 const { defineProperty, freeze } = Object;
 
 /**
- * Parts of the engine's namespace that its `fs` and `os` use when they are called: functions of files, which can do no more
+ * Parts of the engine's namespace that its `fs` and `os` use when they are called: file functions, which can do no more
  * than `fs`, the classes of errors, and the temporary directory.
  */
 export function fileNamespace(home: string): object {
@@ -90,7 +90,10 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
   return fs;
 }
 
-/** Maps the program's paths to real ones, and back in the engine's messages. They are the same if directories are mounted. */
+/**
+ * Maps the program's paths to real ones, and back in the engine's messages. Both are the same if directories are
+ * mounted.
+ */
 function placesOf(mounts: Mounts): { real(path: unknown): unknown; shown(value: unknown): unknown } {
   const moved = mounts.filter(([, , where]) => where !== null);
   if (moved.length === 0) return { real: (path) => path, shown: (value) => value };
@@ -144,7 +147,7 @@ function withCallback(action: Action): Action {
   };
 }
 
-/** The only callback that gets no error. */
+/** Name of the only function whose callback gets no error. */
 function existence(action: Action): Action {
   return (path, done) => queueMicrotask(() => void (done as Action)(action(path)));
 }

@@ -1,5 +1,5 @@
-// Client of node's `http` and `https`, for packages that send requests with it: each request uses `fetch`, with the
-// same rules, budgets and records. There are no sockets, so options of sockets are refused by name.
+// Client of node's `http` and `https`, for packages that send requests with it. Each request uses `fetch`, with the
+// same rules, budgets and records. There are no sockets, so options for sockets are rejected by name.
 
 type Emit = (event: string, ...args: unknown[]) => boolean;
 type Callback = (error?: Error | null) => void;
@@ -21,7 +21,7 @@ interface Writable extends Emitter {
 }
 type Class<T> = new (options?: object) => T;
 
-/** Used parts of the engine's own modules. */
+/** Parts of the engine's own modules that are used. */
 export interface HttpParts {
   stream: { Readable: Class<Readable>; Writable: Class<Writable> };
   buffer: { Buffer: { from(data: unknown): Uint8Array<ArrayBuffer>; concat(parts: Uint8Array[]): Uint8Array<ArrayBuffer> } };
@@ -30,7 +30,7 @@ export interface HttpParts {
 
 type Options = Record<string, unknown>;
 
-/** Options of sockets and of TLS. The host opens the connections, and `Network` says which servers it trusts. */
+/** Options for sockets and TLS. The host opens the connections, and `Network` says which servers it trusts. */
 const OF_SOCKETS = (
   "createConnection socketPath localAddress localPort lookup ca cert key pfx passphrase crl ciphers servername " +
   "checkServerIdentity secureContext secureProtocol minVersion maxVersion"
@@ -48,7 +48,10 @@ function refuseSockets(name: string, options: Options): void {
   if (options.rejectUnauthorized === false) throw refusal(name, `"rejectUnauthorized: false"`);
 }
 
-/** Makes `http` and `https`, without servers. `begin` is called with each request, and returns the function that sends it. */
+/**
+ * Makes `http` and `https`, without servers. `begin` is called for each request, and returns the function that sends
+ * it.
+ */
 export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typeof fetch): Record<"http" | "https", object> {
   const { Buffer } = buffer;
 
@@ -179,7 +182,7 @@ export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typ
     setNoDelay(): void {}
     setSocketKeepAlive(): void {}
 
-    /** Like node's: emits an event, and goes on waiting. */
+    /** Works like node's: emits an event, and continues to wait. */
     setTimeout(milliseconds: number, callback?: () => void): this {
       timers.clearTimeout(this.#timer);
       if (callback) this.once("timeout", callback);
@@ -244,7 +247,7 @@ export function makeHttp({ stream, buffer, timers }: HttpParts, begin: () => typ
   return { http: moduleOf("http"), https: moduleOf("https") };
 }
 
-/** Reads address, options and callback of a call in each of its forms. */
+/** Reads address, options and callback of a call in any of its forms. */
 function read(scheme: string, args: unknown[]): [URL, Options, unknown] {
   const first = args[0];
   const hasUrl = typeof first === "string" || first instanceof URL;

@@ -1,7 +1,7 @@
-// The C library, called from the engine's own process: what a server needs for forking itself.
+// The C library, called from the engine's own process, so that a server can fork itself.
 //
-// The permission for native calls is used here once and given up before anything else happens. Only the module that
-// imports this has access to the library; programs cannot reach it.
+// The permission for native calls is used here once, and given up before anything else happens. Only the module that
+// imports this one has access to the library. Programs cannot reach it.
 
 export type Argument = number | bigint | Uint8Array | null;
 type Call = (...args: Argument[]) => number;
@@ -34,17 +34,17 @@ const SIGNATURES = {
 } as const;
 
 export interface Libc {
-  /** Results have 32 bits: enough for descriptors, process numbers and sizes of messages. */
+  /** Results have 32 bits, which is enough for descriptors, process numbers and sizes of messages. */
   call: Readonly<Record<keyof typeof SIGNATURES, Call>>;
   errno(): number;
   /**
-   * Gives each idle thread of the engine's pool a job that never ends. A forked process has none of them, but would
-   * otherwise assume that they are waiting for work, and wait for them.
+   * Gives each idle thread of the engine's pool a job that never ends. A forked process has none of these threads, but
+   * would otherwise assume that they are waiting for work, and wait for them.
    */
   occupyThreads(): void;
 }
 
-/** The address of the first byte. */
+/** Returns the address of the first byte. */
 export type AddressOf = (bytes: Uint8Array) => bigint;
 
 interface Native {
@@ -61,9 +61,8 @@ const YIELDS = 1_000_000;
 const semaphore = new Uint8Array(new ArrayBuffer(32)); // sem_t: its second word counts those that wait
 
 /**
- * Opens the C library, lets `prepare` get the addresses that it will need, and gives up the permission.
- *
- * Throws if the engine would still grant it.
+ * Opens the C library, lets `prepare` get the addresses that it will need, and gives up the permission. Throws if the
+ * engine would still grant it.
  */
 export function openLibc<T>(prepare: (addressOf: AddressOf) => T): { libc: Libc; prepared: T } {
   const native = Deno as unknown as Native;

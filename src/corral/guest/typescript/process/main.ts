@@ -1,4 +1,4 @@
-// The guest of one program: it reads START, runs the program in the engine's own context, sends EXIT and ends.
+// Guest of one program: reads START, runs the program in the engine's own context, sends EXIT and ends.
 
 import { args, exit, nextTurn, readAsynchronously, readBlocking, write } from "../engine.ts";
 import { execute, prepareGlobals, sendReady, type Streams } from "./execution.ts";
@@ -15,5 +15,5 @@ const begin = (): void => {
 };
 void prepareGlobals().then(() => {
   if (warmsUp) warmUp(1, MANY_CALLS, begin);
-  else nextTurn(begin); // a turn of the event loop takes the engine 1 ms the first time
+  else nextTurn(begin); // the engine's first turn of the event loop takes 1 ms
 });

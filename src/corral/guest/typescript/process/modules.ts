@@ -11,18 +11,18 @@ import { rehearse } from "./rehearsal.ts";
 type Exports = Record<PropertyKey, unknown>;
 type BuiltIn = (name: string) => unknown;
 
-/** Built-ins without access to anything outside of the process. */
+/** Built-ins without access to anything outside the process. */
 const PURE = (
   "assert assert/strict async_hooks buffer console constants crypto diagnostics_channel events os path path/posix path/win32 " +
   "perf_hooks punycode querystring stream stream/consumers stream/promises stream/web string_decoder timers timers/promises " +
   "url util util/types zlib"
 ).split(" ");
-/** Built-ins that exist because packages require them when loading, and that refuse to be used. */
+/** Built-ins that exist because packages require them when they load, but whose use is refused. */
 const REFUSED = new Set((
   "child_process cluster dgram dns dns/promises domain fs fs/promises http http2 https inspector module net readline " +
   "readline/promises repl sqlite sys test tls trace_events tty v8 vm wasi worker_threads"
 ).split(" "));
-/** Those with a replacement for programs that have network access. */
+/** Built-ins that have a replacement for programs with network access. */
 const SOCKETS = new Set(["dgram", "dns", "dns/promises", "http", "http2", "https", "net", "tls"]);
 const INSTEAD = "; programs have no sockets: use fetch, http.request, EventSource or WebSocket, for the origins of Network(allow=[...])";
 /** Built-ins that never wait for the engine's event loop. */
@@ -34,12 +34,14 @@ const builtIns = new Map<string, unknown>();
 
 /** Returns the function that loads the engine's built-ins. */
 export async function openBuiltIns(): Promise<BuiltIn> {
-  const name = "node:process"; // a variable keeps type checkers from following it: the guest has none of its types
+  const name = "node:process"; // a variable, because type checkers would follow a literal to types that the guest lacks
   const { default: { getBuiltinModule } } = (await import(name)) as { default: { getBuiltinModule: BuiltIn } };
   return getBuiltinModule;
 }
 
-/** Loads the engine's built-ins, which need globals that programs do not get. Call it once, before those are removed. */
+/**
+ * Loads the engine's built-ins, which need globals that programs do not get. Call it once, before these are removed.
+ */
 export async function loadBuiltIns(): Promise<void> {
   const getBuiltinModule = await openBuiltIns();
   for (const each of [...PURE, "fs"]) builtIns.set(each, getBuiltinModule(each));
@@ -47,7 +49,7 @@ export async function loadBuiltIns(): Promise<void> {
 
 const NO_TEXTS: ModuleTexts = { allowed: [], texts: {}, failures: {} };
 
-/** The run's services for its loader. */
+/** Services of the run for its loader. */
 interface Running {
   asynchronous: boolean;
   world: World | undefined;
@@ -58,11 +60,11 @@ interface Running {
 export interface Preloading {
   modules: ModuleTexts;
   mounts: Mounts;
-  /** Packages, in order, and which of them use something asynchronous as they load. */
+  /** Packages, in order, and those that use something asynchronous when they load. */
   packages: [name: string, asynchronous: boolean][];
 }
 
-/** The modules of all runs in processes that are forked from this one. */
+/** Modules for all runs in processes that are forked from this one. */
 let preloaded: Modules | undefined;
 
 /** Returns the loader of one run; undefined if there is nothing to load. */
@@ -78,8 +80,8 @@ export function loaderOf(start: Start, run: Running): Loader | undefined {
 }
 
 /**
- * Evaluates packages in a server, before any run, for the processes that are forked from it. Returns the texts that were
- * evaluated.
+ * Evaluates packages in a server, before any run, for the processes that are forked from it. Returns the evaluated
+ * texts.
  */
 export function preload({ modules, mounts, packages }: Preloading): string[] {
   const loader = preloaded = new Modules(modules, mounts);
@@ -94,7 +96,7 @@ export function preload({ modules, mounts, packages }: Preloading): string[] {
   return loader.preloaded;
 }
 
-/** The modules of one run. */
+/** Modules of one run. */
 export class Modules implements Loader {
   process: object;
   /** Called when a module is used that not every program has. */
@@ -105,9 +107,9 @@ export class Modules implements Loader {
   #networked = false;
   #world: World | undefined;
   #loaded = new Map<string, unknown>();
-  /** Texts that were evaluated before the run, and whether they used something asynchronous. */
+  /** Texts that were evaluated before the run, each with whether it used something asynchronous. */
   #before = new Map<string, boolean>();
-  /** The program's own, captured before it can be replaced. */
+  /** The program's own function, captured before it can be replaced. */
   #fetch = globalThis.fetch;
   #http: Record<"http" | "https", object> | undefined;
 
@@ -119,8 +121,8 @@ export class Modules implements Loader {
   }
 
   /**
-   * Prepares the loader for a run; modules evaluated before keep the same objects. A text that comes with the run replaces
-   * one that was evaluated.
+   * Prepares the loader for a run. Modules that were evaluated before keep the same objects, unless their text comes
+   * with the run.
    */
   begin({ modules, env, services = [] }: Start, onAsynchronous: () => void, world?: World): void {
     this.#world = world;
@@ -134,7 +136,7 @@ export class Modules implements Loader {
     }
   }
 
-  /** Evaluates a package with its dependencies. Failures are left to the program that imports it. */
+  /** Evaluates a package with its dependencies. A failure is left to the program that imports the package. */
   preload(name: string, asynchronous: boolean): void {
     try {
       this.require(name);
@@ -149,7 +151,7 @@ export class Modules implements Loader {
     return [...this.#before.keys()];
   }
 
-  /** Sets its files. */
+  /** Sets the files of the run. */
   give(fs: Record<string, unknown>): void {
     this.#keep("fs", fs);
     this.#keep("fs/promises", fs.promises);
@@ -163,7 +165,7 @@ export class Modules implements Loader {
   /** Returns the result of `require`. */
   require(specifier: string): unknown {
     const plain = specifier.startsWith("node:") ? specifier.slice(5) : specifier;
-    const name = plain.endsWith("/") ? plain.slice(0, -1) : plain; // with a slash, packages ask for npm's version of a built-in
+    const name = plain.endsWith("/") ? plain.slice(0, -1) : plain; // with a slash, packages mean npm's version of a built-in
     if (this.#before.has(name)) {
       restoreProto();
       if (this.#before.get(name)) this.#onAsynchronous();
@@ -243,14 +245,14 @@ function refused(name: string, instead: () => string, own: object = {}): unknown
   });
 }
 
-/** Follows bundlers: `import * as X` of a package that exports a function is that function, and has `default`. */
+/** Does what bundlers do: `import * as X` of a package that exports a function is that function, and has `default`. */
 function namespaceOf(exports: unknown): unknown {
   if ((typeof exports !== "object" && typeof exports !== "function") || exports === null) return { default: exports };
   const isModule = (exports as Exports).__esModule === true;
   return new Proxy(exports, {
     get: (target, key) => {
       if (key === "default" && !(isModule && key in target)) return target;
-      return key === "then" ? undefined : Reflect.get(target, key) as unknown; // it is awaited, but is not a promise
+      return key === "then" ? undefined : Reflect.get(target, key) as unknown; // the namespace is awaited, but is not a promise
     },
     has: (target, key) => key === "default" || Reflect.has(target, key),
   });

@@ -1,8 +1,9 @@
-// The trial of a package: it is loaded in a separate process, which observes whether a server may load it once for all of
-// its processes. It must not use anything that these must not share, such as random numbers, or that belongs to one program.
+// Trial of a package. It is loaded in a separate process, which observes whether a server may load it once for all of
+// its processes. It must not use anything that these must not share, such as random numbers, or that belongs to one
+// program.
 //
-// The trial detects what packages do in good faith. A package that hides something gains no more in the server than here: see
-// docs/design/sessions.md.
+// The trial detects what packages do in good faith. A package that hides something gains no more in the server than
+// here; see docs/design/sessions.md.
 
 import { runMicrotasks } from "../engine.ts";
 import { isUnchanged } from "../globals.ts";
@@ -81,7 +82,7 @@ function watchMembers(owner: object, names: PropertyKey[], tell: () => void): vo
   }
 }
 
-/** Observes random numbers and timers. Not the clock: packages are made for processes that live long. */
+/** Observes random numbers and timers. Not the clock, because packages are made for long-lived processes. */
 function watchPlatform(note: (reason: string) => void, builtIns: ReadonlyMap<string, unknown>): void {
   const draws = () => note("it draws random numbers while it loads");
   const crypto = builtIns.get("crypto") as Members;
@@ -98,7 +99,7 @@ function watchPlatform(note: (reason: string) => void, builtIns: ReadonlyMap<str
       configurable: true,
       get(): unknown {
         const value: unknown = apply(find, globalThis, []);
-        defineProperty(globalThis, name, accessor); // the getter has put the value in its place
+        defineProperty(globalThis, name, accessor); // the getter has replaced itself by the value
         return observed(value, () => waits(name));
       },
       set,
@@ -108,7 +109,10 @@ function watchPlatform(note: (reason: string) => void, builtIns: ReadonlyMap<str
   }
 }
 
-/** Observes environment, working directory, files, console, tools and network. Returns the names of variables that are read. */
+/**
+ * Observes environment, working directory, files, console, tools and network. Returns the names of the environment
+ * variables that are read.
+ */
 function watchProgram(note: (reason: string) => undefined, loader: Loading): Set<string> {
   const { process } = loader;
   const environment = new Set<string>();

@@ -1,5 +1,5 @@
-// Before the guest reports READY, it runs hidden programs: everything that programs need is then compiled and has run, the
-// codec and the calls often enough for the engine to have optimized them.
+// Before the guest reports READY, it runs hidden programs, so that everything that programs need is already compiled
+// and has run, and the codec and the calls have run often enough for the engine to optimize them.
 
 import { nextTurn } from "../engine.ts";
 import { execute, type Streams } from "./execution.ts";
@@ -23,7 +23,7 @@ const VALUE = `{"id":1,"name":"x","values":[1,2.5,null,true]}`;
 
 /**
  * Uses the parts of the platform that the engine loads lazily. Runs before globals are restricted, so that a program's
- * first use is still noticed. It draws no random numbers, of which forked processes would have copies.
+ * first use is still noticed. Draws no random numbers, because forked processes would have copies of them.
  */
 export async function warmUpPlatform(): Promise<void> {
   await new Promise((done) => setTimeout(done, 0));
@@ -37,7 +37,7 @@ export async function warmUpPlatform(): Promise<void> {
   new URLPattern({ pathname: "/:x" }).test("https://x/y");
 }
 
-/** The parts of the language that the engine loads lazily, in steps. */
+/** Parts of the language that the engine loads lazily, in steps. */
 export const LANGUAGE: readonly (() => void)[] = [
   () => void new Date(0).toLocaleString("en-US", { timeZone: "UTC" }),
   () => void (0.5).toLocaleString("en-US", { style: "currency", currency: "USD" }),
@@ -47,10 +47,12 @@ export const LANGUAGE: readonly (() => void)[] = [
 
 const nonce = new Uint8Array(NONCE_BYTES);
 
-/** Created once: a forked process would have to write to new ones. */
+/** Created once, because a forked process would have to write to new ones. */
 let made: { reader: FrameReader; answers: FrameWriter } | undefined;
 
-/** Runs that many executions in this process. They leave no trace except the globals that the next one redefines. */
+/**
+ * Runs a number of executions in this process. They leave no trace except the globals, which the next one redefines.
+ */
 export function warmUp(times: number, parallel: number, done: () => void): void {
   const { reader, answers } = made ??= { reader: new FrameReader(), answers: new FrameWriter() };
   const start = JSON.stringify([{ run: 0, code: codeOf(parallel), tools: ["warm_up"], env: null, limits: LIMITS }]);
@@ -67,7 +69,7 @@ export function warmUp(times: number, parallel: number, done: () => void): void 
       return count;
     },
     readAsynchronously: () => new Promise(() => {}),
-    /** Plays the host for the guest's frames: every call is answered at once, the last with an error. */
+    /** Plays the host for the guest's frames. Every call is answered at once, the last one with an error. */
     write(bytes) {
       const size = sizeOf(bytes);
       copy(reader.room(), bytes, 0);

@@ -1,4 +1,4 @@
-// The fork server: a warm engine that runs no program itself, and forks a process for each one.
+// Fork server: a warm engine that runs no program itself, and forks a process for each one.
 //
 // It speaks the protocol of guest/python/zygote.py. A forked process runs its program as main.ts does.
 
@@ -40,10 +40,10 @@ const RANDOM_WORDS = 1024;
 
 const { defineProperty } = Object;
 
-const Bytes = Uint8Array; // constructors use no other constructor, unlike methods that make views
+const Bytes = Uint8Array; // constructors use no other constructor, unlike methods that create views
 const block = (size: number): Uint8Array => new Bytes(new ArrayBuffer(size)); // outside of the heap, so it does not move
 
-/** A system call filter in the kernel's format: struct sock_fprog (linux/filter.h). */
+/** System call filter in the kernel's format: struct sock_fprog (linux/filter.h). */
 class Filter {
   readonly #program = block(FILTER_BYTES);
   readonly #description = block(16);
@@ -55,7 +55,7 @@ class Filter {
     this.#at = addressOf(this.#description);
   }
 
-  /** Without a program there is no filter, as without a jail. */
+  /** Without a program there is no filter, as when there is no jail. */
   load(program: Uint8Array | null): void {
     this.#length = program === null ? 0 : program.length;
     if (program !== null) this.#program.set(program);
@@ -93,7 +93,7 @@ class Forker {
   readonly #event = block(16);
 
   /**
-   * Create it when the engine has opened all its descriptors. From then on, no descriptor of the server's own gets a number
+   * Create it once the engine has opened all its descriptors. From then on, no descriptor of the server gets a number
    * below the engine's largest one.
    */
   constructor(libc: Libc) {
@@ -115,14 +115,14 @@ class Forker {
     this.#libc = libc;
   }
 
-  /** Like fork(2). The engine excludes its heap from being copied, including new parts each time. */
+  /** Works like fork(2). The engine excludes its heap from being copied, including new parts each time. */
   fork(): number {
     const { call } = this.#libc;
     call.madvise(2 ** 16, ADDRESSES - 2 ** 16, MADV_DOFORK);
     return call.fork();
   }
 
-  /** In a forked process: makes these its standard streams, and replaces everything shared with others. */
+  /** In a forked process, makes these the standard streams, and replaces everything that is shared with others. */
   enter(connection: number, errors: number, filter: Filter | null): void {
     const { call } = this.#libc;
     const { copies, polls, wakers, sockets, firstFree } = this.#opened;
@@ -154,11 +154,7 @@ class Forker {
   }
 }
 
-/**
- * Classifies each descriptor.
- *
- * Throws if there is one of a kind that forked processes cannot replace.
- */
+/** Classifies each descriptor. Throws if there is one of a kind that forked processes cannot replace. */
 function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
   const path = block(1);
   const status = block(256);
@@ -201,8 +197,8 @@ function findOpened({ call, errno }: Libc, event: Uint8Array): Opened {
 }
 
 /**
- * Makes Math.random use the kernel's random numbers: the engine's own state is the same in all processes of a server.
- * Returns a function that discards numbers drawn ahead.
+ * Makes Math.random use the kernel's random numbers, because the engine's own state is the same in all processes of a
+ * server. Returns a function that discards numbers drawn ahead.
  */
 function replaceRandom({ call }: Libc): () => void {
   const words = new Uint32Array(RANDOM_WORDS);
@@ -229,7 +225,7 @@ const CALLS = 2;
 const MOST_PROCESSES = 512;
 const MESSAGE_BYTES = 1 << 17;
 const MOST_DESCRIPTORS = 8;
-/** Maximum length of the reported end of a process's standard error, and the capacity of a pipe. */
+/** Maximum length of the reported end of a process's standard error, which is also the capacity of a pipe. */
 const ERRORS_BYTES = 16_384;
 const PIPE_BYTES = 65_536;
 const MESSAGE_SIZE = BigInt(MESSAGE_BYTES);
@@ -260,10 +256,9 @@ const { copyWithin } = Object.getPrototypeOf(Uint8Array.prototype) as Uint8Array
 const { parse, stringify } = JSON;
 
 /**
- * Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits.
- *
- * From here on, the code that serves processes uses existing views, and no part of the language that preloaded code could
- * have replaced: no globals, no method lookups, no iteration, no growing lists.
+ * Messages of a socket, with descriptors: struct msghdr and struct cmsghdr (recvmsg(2), cmsg(3)) of 64 bits. From here
+ * on, the code that serves processes uses existing views, and no part of the language that preloaded code could have
+ * replaced: no globals, no method look-ups, no iteration, no growing lists.
  */
 class Messages {
   readonly #buffer = new ArrayBuffer(MESSAGE_BYTES);
@@ -287,7 +282,7 @@ class Messages {
     this.#controlAt = addressOf(this.#control);
   }
 
-  /** Returns the size of a message, below 0 if there is none. Drops its descriptors if some were lost. */
+  /** Returns the size of a message, or a negative number if there is none. Drops its descriptors if some were lost. */
   receive({ call }: Libc, socket: number): number {
     this.#vector[1] = MESSAGE_SIZE;
     this.#fields[4] = this.#controlAt;
@@ -328,7 +323,7 @@ class Messages {
     this.#vector[0] = this.#dataAt;
   }
 
-  /** Returns false if the other end is closed, or the descriptor cannot be sent. */
+  /** Sends a message. Returns false if the other end is closed, or the descriptor cannot be sent. */
   send({ call }: Libc, socket: number, text: string, descriptor?: number): boolean {
     this.#vector[1] = asBigInt(encodeInto(text, this.#data).written);
     this.#fields[4] = descriptor === undefined ? 0n : this.#controlAt;
@@ -356,7 +351,7 @@ class Server {
   readonly #messages: Messages;
   readonly #filter: Filter;
   readonly #forker: Forker;
-  /** struct pollfd: the control socket's, then two for each process: its own and its lifeline's. */
+  /** struct pollfd: the control socket's, then two for each process, its own and its lifeline's. */
   readonly #polls = block(8 * (1 + 2 * MOST_PROCESSES));
   readonly #polled = new Int32Array(this.#polls.buffer);
   readonly #pids = new Int32Array(MOST_PROCESSES);
@@ -379,7 +374,7 @@ class Server {
     this.#watch(0, CONTROL, POLLIN);
   }
 
-  /** Forks processes, until no request is pending if it `hurries`, otherwise forever. Returns true in a forked process. */
+  /** Forks processes: forever or, if it `hurries`, until no request is pending. Returns true in a forked process. */
   serve(hurries: boolean): boolean {
     const { call, errno } = this.#libc;
     for (;;) {
@@ -388,9 +383,9 @@ class Server {
       if (ready === 0) return false;
       if (ready < 0 && errno() !== EINTR) call._exit(1);
       if (ready < 0) continue;
-      // Backwards, because the last one takes the place of a removed one.
+      // Backwards, because the last entry replaces a removed one.
       for (let index = count - 1; index >= 0; index--) this.#look(index);
-      // Last: a new process gets numbers of descriptors closed above, which may have been polled.
+      // Last, because a new process gets numbers of descriptors closed above, which may have been polled.
       if (this.#happened(0) && this.#take()) return true;
     }
   }
@@ -444,7 +439,7 @@ class Server {
     if (size < 0 && errno() === EINTR) return false;
     if (size <= 0) call._exit(0); // the host has closed the socket
     const { count, descriptors } = messages;
-    if (count !== 2) { // no descriptors were left for them; their lifeline is closed
+    if (count !== 2) { // no descriptors were left for them, so their lifeline is closed
       messages.closeAll(libc);
       return false;
     }
@@ -476,7 +471,7 @@ class Server {
     this.#pids[this.#count++] = pid;
     this.#watch(entry, process, POLLIN);
     this.#watch(entry + 1, lifeline, 0);
-    if (!messages.send(libc, lifeline, `{"pid":0}`, process)) { // too many descriptors of the host's user may be in flight
+    if (!messages.send(libc, lifeline, `{"pid":0}`, process)) { // the host's user may have too many descriptors in flight
       messages.send(libc, lifeline, `{"error":"pid: error ${errno()}"}`);
       call.syscall(SYS_PIDFD_SEND_SIGNAL, process, SIGKILL, 0);
     }
@@ -502,8 +497,8 @@ class Server {
   }
 
   /**
-   * Loads the filter of programs, or returns the packages to preload. Once code was preloaded, messages are no longer parsed:
-   * that code could change the result.
+   * Loads the filter of programs, or returns the packages to preload. Once code was preloaded, messages are no longer
+   * parsed, because that code could change the result.
    */
   #load(message: string): Packages | undefined {
     if (message === this.#loaded) return undefined;
@@ -548,7 +543,7 @@ async function main(): Promise<void> {
       }
       step();
     }
-    // A process forked ahead of its program touches everything that it will need, so that its pages are already copied.
+    // A process that is forked ahead of its program touches everything that it will need, so that its pages are already copied.
     if (server.hasInput) execute(streams);
     else warmUp(1, CALLS, () => execute(streams));
   };
@@ -561,7 +556,7 @@ async function main(): Promise<void> {
 }
 
 main().catch((error: unknown) => {
-  // The jail works, so the host must not look for another one: it gets this error when it requests a process.
+  // The jail works, so the host must not try another one. It gets this error when it requests a process.
   report(`this engine cannot fork itself: ${error}`);
   sendReady({ write } as Streams);
   readBlocking(new Uint8Array(1));
@@ -571,11 +566,9 @@ main().catch((error: unknown) => {
 type Collect = (options: { type: "major"; execution: "sync"; flavor: "last-resort" }) => void;
 
 /**
- * Returns a function that frees the memory of all garbage and compacts the rest: each page of the heap is mapped and
- * unmapped again for every forked process.
- *
- * The engine's collector is global only in contexts that are made while a flag is set: programs cannot find it. If an engine
- * has no such collector, the garbage stays.
+ * Returns a function that frees the memory of all garbage and compacts the heap, because each of its pages is mapped
+ * and unmapped again for every forked process. The engine's collector is global only in contexts that are created while
+ * a flag is set, so programs cannot find it. If an engine has no such collector, the garbage stays.
  */
 async function openCompaction({ call }: Libc): Promise<() => void> {
   const builtIn = await openBuiltIns();

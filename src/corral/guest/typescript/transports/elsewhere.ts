@@ -1,5 +1,6 @@
-// Guest of one program that calls tools over HTTP, in a place that only runs a command and returns its output. The program's
-// output goes to standard output and standard error unchanged; the outcome is the last line of standard output, after a mark.
+// Guest of one program that calls tools over HTTP, on a machine that only runs a command and returns its output. The
+// program's output goes to standard output and standard error unchanged. The last line of standard output is a mark,
+// followed by the outcome.
 
 import { writeBigInts } from "../bigints.ts";
 import { compile, evaluate, exit, write } from "../engine.ts";
@@ -30,7 +31,7 @@ export async function run(job: Job): Promise<void> {
   exit(0);
 }
 
-/** The parts of the global `process` that the engine's own HTTP/2 needs. */
+/** Parts of the global `process` that the engine's own HTTP/2 needs. */
 const platform = Object.freeze({ nextTick: (globalThis as unknown as { process: { nextTick: unknown } }).process.nextTick });
 
 async function outcome(job: Job): Promise<[kind: string, content: Encoded]> {

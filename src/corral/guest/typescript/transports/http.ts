@@ -1,6 +1,6 @@
-// Calls for corral's HTTP bridge. POST {url}/calls sends a batch of calls as JSON. The reply is a stream of lines, one for
-// each call in the order in which they end. A call that streams is alone in its request, and its items come in earlier lines.
-// POST {url}/token returns a fresh token.
+// Calls for corral's HTTP bridge. POST {url}/calls sends a batch of calls as JSON. The reply is a stream of lines, one
+// for each call, in the order in which the calls end. A call that streams is alone in its request, and its items come
+// in earlier lines. POST {url}/token returns a fresh token.
 
 import { bridgeTransport, encodeCall, Lines, readFailure, readReply, type Transport } from "../client.ts";
 
