@@ -48,7 +48,7 @@ class GuestRun:
         self._cpu_used = 0.0
         self._session = GuestSession(link, _with_positions(job), endpoint)
         self.content: GuestExit | BridgeError | None = None
-        """How the session ended: an unparsed EXIT, a protocol violation, or None if the process ended without an
+        """End of the session: an unparsed EXIT, a protocol violation, or None if the process ended without an
         EXIT."""
 
     @property
