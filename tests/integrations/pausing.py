@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+import agents
 from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -17,8 +19,8 @@ from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, Tool, tool
-from corral.integrations import langchain, pydantic_ai
-from tests.integrations.frameworks import LangchainModel, PydanticModel, runs
+from corral.integrations import langchain, openai_agents, pydantic_ai
+from tests.integrations.frameworks import LangchainModel, PydanticModel, openai_model, runs, scripted
 
 __all__ = ["AGENTS", "ANN", "World"]
 
@@ -134,4 +136,40 @@ class Langchain(Agent):
         return await self._run(corral, context, Command(resume={"decisions": answers}), "done")
 
 
-AGENTS: Mapping[str, type[Agent]] = {"pydantic-ai": Pydantic, "langchain": Langchain}
+class OpenAIAgents(Agent):
+    _state: str
+
+    @override
+    async def start(self, corral: Corral) -> str | None:
+        return await self._run(corral, ANN, None, runs(self.source))
+
+    @override
+    async def answer(
+        self, corral: Corral, decisions: bool | str | Mapping[int, bool | str], context: ExecutionContext = ANN
+    ) -> str | None:
+        async def given(agent: agents.Agent[Any]) -> Any:
+            state = await agents.RunState.from_json(agent, json.loads(self._state))
+            for item in state.get_interruptions():
+                sequence = json.loads(item.arguments or "")["sequence"]
+                one = decisions[sequence] if isinstance(decisions, Mapping) else decisions
+                if one is True:
+                    state.approve(item)
+                else:
+                    state.reject(item, rejection_message=one or None)
+            return state
+
+        return await self._run(corral, context, given)
+
+    async def _run(self, corral: Corral, context: ExecutionContext, given: Any, *turns: Any) -> str | None:
+        async with openai_model(scripted([*turns, "done"])) as (model, requested):
+            parts = openai_agents.CodeMode(corral, context=context).kwargs()
+            agent = agents.Agent[None](name="agent", model=model, **parts)
+            result = await agents.Runner.run(agent, "?" if given is None else await given(agent))
+        if result.interruptions:
+            self.shown = [item.arguments for item in result.interruptions]
+            self._state = json.dumps(result.to_state().to_json())
+            return None
+        return requested.requests[-1]["input"][-1]["output"]
+
+
+AGENTS: Mapping[str, type[Agent]] = {"pydantic-ai": Pydantic, "langchain": Langchain, "openai-agents": OpenAIAgents}

@@ -193,8 +193,11 @@ async def test_one_that_is_asked_for_approvals_has_those_of_the_agents_tools(war
         mode = CodeMode(corral, tools="all", approve=approve)
         await Runner.run(Agent[None](name="Ada", model=model, **mode.kwargs(tools=[cancel])), QUESTION)
     assert asked == ["cancel"] * 2
-    assert read[0] == 'Result: "order 7 is cancelled"'
-    assert "ApprovalDenied" in read[1]
+    approved, denied = sorted(
+        read, key=lambda text: "ApprovalDenied" in text
+    )  # either program may be asked about first
+    assert approved == 'Result: "order 7 is cancelled"'
+    assert "ApprovalDenied" in denied
 
 
 # --- tools of agents, for programs --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from agents import UserError
 from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -127,7 +128,7 @@ async def test_another_user_cannot_continue_a_program(kind: type[Agent], world: 
     agent = kind(ONE)
     async with opened() as corral:
         await agent.start(corral)
-        with pytest.raises(AccessDenied):
+        with pytest.raises((AccessDenied, UserError), match="belongs to another user"):
             await agent.answer(corral, True, ExecutionContext(user_id="eve"))
     assert world.done == [1]
 

@@ -6,9 +6,19 @@ import asyncio
 import copy
 import inspect
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_type_hints
 
@@ -16,17 +26,20 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 from typing_extensions import Unpack
 
-from corral import ExecutionContext
+from corral import ApprovalRequest, Approved, Denied, ExecutionContext, ExecutionResult
 from corral.arguments import checked
 from corral.concurrency.ref_counted import RefCounted
 from corral.errors import CorralError, InvalidArguments, ToolDefinitionError, ToolError, requires_extra
 from corral.events import Event, ToolCallFinished, ToolCallStarted
 from corral.integrations.kit import (
     AgentCodeMode,
-    Context,
+    Ask,
     Corrals,
+    Decide,
+    Kit,
     OnEvent,
     Options,
+    Pause,
     carrying,
     context_for,
     invalid,
@@ -47,11 +60,15 @@ with requires_extra("corral.integrations.openai_agents", "openai-agents"):
     from agents import (
         Agent,
         FunctionTool,
+        Model,
         ModelBehaviorError,
+        ModelResponse,
+        RunConfig,
         RunContextWrapper,
         ToolOutputImage,
         ToolOutputText,
         ToolTimeoutError,
+        Usage,
         default_tool_error_function,
     )
     from agents import Tool as AgentTool
@@ -65,6 +82,7 @@ with requires_extra("corral.integrations.openai_agents", "openai-agents"):
     from agents.tool_context import ToolContext
     from agents.tracing import FunctionSpanData, Span, SpanError, function_span, get_current_span
     from mcp_types import Tool as ListedTool
+    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
     from corral.sources.mcp.tool_listing import distinct_tools, made
     from corral.sources.mcp.tool_results import as_sent
@@ -295,13 +313,61 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
         outside = [each for each in own if each.name not in inside]
         registry.outside = frozenset(each.name for each in outside)
         added = self.kit([each.name for each in own], tools=None if self.choice is None else registry)
-        made = [_function_tool(tool, self.context, self.listener) for tool in added.tools]
+        made = [self._function_tool(added, tool) for tool in added.tools]
         return {"instructions": _with_prompt(instructions, added.prompt), "tools": [*made, *outside]}
+
+    def _function_tool(self, kit: Kit, tool: ModelTool) -> FunctionTool:
+        async def run(
+            call: ToolContext[Any], arguments: str, name: str | None = None, ask: Ask | None = None
+        ) -> ExecutionResult | Pause:
+            caller = carrying(context_for(self.context, call, call.context), RUN_CONTEXT, call)
+            read = read_arguments(arguments)
+            with _spans(call, self.listener) as traced:
+                return await kit.run(
+                    tool, read, caller, on_event=traced, tool_call_id=call.tool_call_id, run=[name], ask=ask
+                )
+
+        async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
+            return _parts(await run(call, arguments))
+
+        async def invoke_durably(
+            call: ToolContext[Any], arguments: str
+        ) -> str | list[ToolOutputText | ToolOutputImage] | Any:
+            async def go_on(name: str, ask: Ask | None) -> Pause | None:
+                result = await run(call, arguments, name, ask)
+                if isinstance(result, Pause):
+                    return result
+                current.result = result
+                return None
+
+            current = _Invocation(go_on)
+            token = _invocation.set(current)
+            try:
+                # the SDK keeps this name with the state of a run that was interrupted
+                output = await through(call, to_json({"input": secrets.token_hex(16)}).decode())
+            finally:
+                _invocation.reset(token)
+            return output if current.result is None else _parts(current.result)
+
+        made = FunctionTool(
+            name=tool.name,
+            description=tool.description,
+            params_json_schema=tool.input_schema,
+            on_invoke_tool=invoke,
+            strict_json_schema=False,
+        )
+        corral = kit.corrals.get(tool.name)
+        if corral is None or not corral.can_be_durable(self.language):
+            return made
+        made = _pausing(made)
+        through, made.on_invoke_tool = made.on_invoke_tool, invoke_durably
+        return made
 
     def _asks(self, tool: AgentTool) -> bool:
         """True if programs call a tool, and its approval, if needed, has a decider."""
         needs_approval = isinstance(tool, FunctionTool) and tool.needs_approval is not False
         answers = self.approve is not None or self.corral.approve is not None
+        answers = answers or self.corral.can_be_durable(self.language)
         return self.takes(tool.name) and (answers or not needs_approval)
 
 
@@ -316,21 +382,96 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
     return instructions
 
 
-def _function_tool(tool: ModelTool, context: Context[[ToolContext[Any]]], on_event: OnEvent | None) -> FunctionTool:
-    async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
-        caller = carrying(context_for(context, call, call.context), RUN_CONTEXT, call)
-        read = read_arguments(arguments)
-        with _spans(call, on_event) as traced:
-            result = await tool.run(read, caller, on_event=traced, tool_call_id=call.tool_call_id)
-        return parts_of(result, _text, _image)
+@dataclass
+class _Invocation:
+    """A call of the tool that runs programs. `run` runs or continues its program, and keeps the result."""
 
-    return FunctionTool(
-        name=tool.name,
-        description=tool.description,
-        params_json_schema=tool.input_schema,
-        on_invoke_tool=invoke,
+    run: Callable[[str, Ask | None], Awaitable[Pause | None]]
+    result: ExecutionResult | None = None
+
+
+_invocation: ContextVar[_Invocation] = ContextVar("corral.openai_agents.invocation")
+
+
+class _Program(Model):
+    """The model of an agent that is the tool which runs programs. The calls that it makes are those of its program that
+    wait: the SDK asks about them, stores them, and gives the answers to this model when it continues."""
+
+    async def get_response(
+        self,
+        system_instructions: str | None,  # noqa: ARG002
+        input: str | list[Any],
+        *_: object,
+        **__: object,
+    ) -> ModelResponse:
+        items = [{"content": input}] if isinstance(input, str) else input
+        answers = {each["call_id"]: each["output"] for each in items if each.get("type") == "function_call_output"}
+
+        def ask(pause: Pause) -> Decide | None:
+            if _call_id(pause, pause.calls[0]) not in answers:
+                return None
+
+            def decide(call: ApprovalRequest) -> Approved | Denied:
+                answer = answers.get(_call_id(pause, call), "")
+                return Approved() if answer == _APPROVED else Denied(str(answer))
+
+            return decide
+
+        pause = await _invocation.get().run(items[0]["content"], ask)
+        if pause is None:
+            text = ResponseOutputText(type="output_text", text="done", annotations=[])
+            ended = ResponseOutputMessage(
+                type="message", id="program", role="assistant", status="completed", content=[text]
+            )
+            return ModelResponse(output=[ended], usage=Usage(), response_id=None)
+        waiting = [
+            ResponseFunctionToolCall(
+                type="function_call",
+                call_id=_call_id(pause, call),
+                name=_ASKING,
+                arguments=to_json(shown, inf_nan_mode="constants").decode(),
+            )
+            for call, shown in zip(pause.calls, pause.to_dict()["calls"], strict=True)
+        ]
+        return ModelResponse(output=[*waiting], usage=Usage(), response_id=None)
+
+    def stream_response(self, *_: object, **__: object) -> AsyncIterator[Any]:
+        raise NotImplementedError  # the SDK runs agents that are tools without a stream
+
+
+_ASKING = "call_of_program"
+_APPROVED = '{"approved": true}'
+_MOST_PAUSES = 10_000
+
+
+def _call_id(pause: Pause, call: ApprovalRequest) -> str:
+    return f"{pause.execution_id}-{pause.number}-{call.sequence}"
+
+
+async def _approved(_: ToolContext[Any], __: str) -> str:
+    return _APPROVED
+
+
+def _pausing(tool: FunctionTool) -> FunctionTool:
+    """Returns a tool that ends the run while its program waits for approvals, and continues it with the next one."""
+    asking = FunctionTool(
+        name=_ASKING,
+        description="A call of a program that needs approval.",
+        params_json_schema={"type": "object"},
+        on_invoke_tool=_approved,
         strict_json_schema=False,
+        needs_approval=True,
     )
+    agent = Agent[Any](name=tool.name, model=_Program(), tools=[asking])
+    made = agent.as_tool(
+        tool.name,
+        tool.description,
+        run_config=RunConfig(),
+        max_turns=_MOST_PAUSES,
+        failure_error_function=None,
+    )
+    made.params_json_schema, made.strict_json_schema = tool.params_json_schema, False
+    return made
 
 
 @contextmanager
@@ -359,6 +500,11 @@ def _spans(call: ToolContext[Any], on_event: OnEvent | None) -> Generator[OnEven
     finally:
         for span in open_spans.values():
             span.finish()
+
+
+def _parts(result: ExecutionResult | Pause) -> str | list[ToolOutputText | ToolOutputImage]:
+    assert isinstance(result, ExecutionResult)
+    return parts_of(result, _text, _image)
 
 
 def _text(text: str) -> ToolOutputText | ToolOutputImage:
