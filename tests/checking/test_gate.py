@@ -559,7 +559,7 @@ async def test_a_check_by_itself_runs_nothing(corral: Corral, language: Language
     ("language", "program"),
     [
         ("typescript", "return 1; })(); (async () => { return 42"),
-        ("python", "def f():\n    return tools.record(n=1)['n']\nf()"),
+        ("python", "class A:\n    def f(self):\n        return tools.record(n=1)['n']\nA().f()"),
         ("typescript", "//" + "x" * 300_000),
         ("python", "#" + "x" * 300_000),
     ],

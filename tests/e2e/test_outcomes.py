@@ -300,7 +300,7 @@ async def test_a_program_that_only_prints_is_not_told_that_it_has_no_result(corr
     result = await corral.execute("const n = 41;\nconsole.log(n + 1);", context=ExecutionContext(user_id="ann"))
     assert codes(result) == ["no_result"]
     assert result.model_text() == "Console:\n42"
-    silent = (await corral.execute("const n = 41;")).model_text()
+    silent = (await corral.execute("const n = 41, m = n;")).model_text()
     assert silent.startswith("Result: null\n\nNotes:\n- The program has no result")
 
 

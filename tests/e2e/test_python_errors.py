@@ -167,7 +167,7 @@ async def test_an_error_says_what_to_write(cpython: Python) -> None:
         ("total = 1.5\ntotal += '2'", "convert the string to a number with `float(...)`"),
         ("round('2', 2)", "convert the string to a number with `float(...)`"),
         ("f\"{'2':,.2f}\"", "convert the string to a number with `float(...)`"),
-        ("def f():\n    return await tools.echo(1)\nf()", "write `async def`"),
+        ("def f():\n    return await tools.echo(1)\nlist(map(f, []))", "write `async def`"),
         ("f = lambda n: await tools.echo(n)\nf(1)", "a `lambda` cannot await"),
     ]:  # fmt: skip
         with wrong.case(program):
@@ -474,7 +474,7 @@ async def test_a_result_with_a_call_that_was_not_awaited_is_refused(python: Pyth
 
 async def test_where_it_is_sure_the_program_does_not_start(python: Python) -> None:
     wrong = Wrong()
-    for program in ["def f():\n    return tools.add(a=1, b=2)['sum']\nf()", "for each in tools.add(a=1, b=2): pass"]:
+    for program in ["f = lambda: tools.add(a=1, b=2)['sum']\nf()", "for each in tools.add(a=1, b=2): pass"]:
         with wrong.case(program):
             result = await python.run(program)
             assert (result.status, result.containment) == ("rejected", None)

@@ -35,7 +35,7 @@ VALUES = {
 
 # What the other cases, whose `expect` is prose, mean here.
 OUTCOMES: dict[str, tuple[str, Any]] = {
-    "nz-return-undefined": ("value", None),
+    "nz-return-undefined": ("value", 1),
     "nz-empty": ("value", None),
     "nz-close-brace-injection": ("error", "program_rejected"),
     "nz-throw": ("error", "program_failed"),

@@ -1,4 +1,4 @@
-"""What a program surely means by the names of the tools is mended, and said; what has two readings is left alone."""
+"""What a program surely means is mended, and said; what has two readings is left alone."""
 
 from __future__ import annotations
 
@@ -75,6 +75,22 @@ TYPESCRIPT = {
     "console.log(tools.crm.find() === 1)": "console.log((await tools.crm.find()) === 1)",
     'import { get_product as g } from "functions";\nawait g()': "const g = tools.shop.get_product; ;",
     'import api from "./default_api";\nawait api.crm.find()': "const api = tools; ;",
+    "const a = tools.crm.find({}).then((x) => x.b); f('a' + a)": (
+        "const a = await tools.crm.find({}).then((x) => x.b); f('a' + a)"
+    ),
+    "const list = items.map(async (x) => x); list.length; list.join()": (
+        "const list = (await Promise.all(items.map(async (x) => x))); list.length; list.join()"
+    ),
+    "f(`${items.map(async (x) => x)}`)": "f(`${(await Promise.all(items.map(async (x) => x)))}`)",
+    "function f(x) { return await tools.crm.find(x) }\nf(1).a; await f(2); f(3).then(g)": (
+        "async function f(x) { return await tools.crm.find(x) }\n(await f(1)).a; await f(2); f(3).then(g)"
+    ),
+    "function f(x) { return await tools.crm.find(x) }\nconst g = (x) => { f(x) }\nawait Promise.all(a.map((x) => f(x))); g(1)": (
+        "async function f(x) { return await tools.crm.find(x) }\nconst g = async (x) => { (await f(x)) }\n"
+        "await Promise.all(a.map((x) => f(x))); (await g(1))"
+    ),
+    "items.map((x) => await tools.crm.find(x))": "(await Promise.all(items.map(async (x) => await tools.crm.find(x))))",
+    "const f = (x) => tools.crm.find(x).a; f(1)": "const f = async (x) => (await tools.crm.find(x)).a; (await f(1))",
 }
 PYTHON = {
     "await tools.shop.getProduct(id=1)": "await tools.shop.get_product(id=1)",
@@ -102,6 +118,21 @@ PYTHON = {
     "import default_api\nawait default_api.crm.find()": "pass\nawait tools.crm.find()",
     "from functions import *\nawait get_product()": "pass\nawait tools.shop.get_product()",
     "def f(ctx):\n    return ctx.tools.crm.find()": "def f(ctx):\n    return tools.crm.find()",
+    "x = await tools.crm.find(id=1)['a']['b'] + 1": "x =  (await tools.crm.find(id=1))['a']['b'] + 1",
+    "def f(x):\n    return await tools.crm.find(id=x)['a']\nf(1) + 1": (
+        "async def f(x):\n    return  (await tools.crm.find(id=x))['a']\n(await f(1)) + 1"
+    ),
+    "def f(x):\n    return await tools.crm.find(id=x)\ndef g(a):\n    y = f(a)\n    return y\nprint([g(1)])": (
+        "async def f(x):\n    return await tools.crm.find(id=x)\nasync def g(a):\n    y = await f(a)\n    return y\n"
+        "print([(await g(1))])"
+    ),
+    "def f(x):\n    y = tools.crm.find(id=x)\n    return y['a']\nawait asyncio.gather(f(1), *[f(k) for k in z])": (
+        "async def f(x):\n    y = await tools.crm.find(id=x)\n    return y['a']\n"
+        "await asyncio.gather(f(1), *[f(k) for k in z])"
+    ),
+    "def main():\n    return await tools.crm.find()\nasyncio.run(main())": (
+        "async def main():\n    return await tools.crm.find()\nasyncio.run(main())"
+    ),
 }
 LEFT_ALONE: dict[Language, list[str]] = {
     "typescript": [
@@ -120,6 +151,9 @@ LEFT_ALONE: dict[Language, list[str]] = {
         "const p = tools.shop.get_product({}); same(p === q); p.a",
         "f(tools.shop.get_product({}) ?? 1)",
         "f(`${tools.shop.get_product({})}`)",
+        "const list = items.map(async (x) => x); list.join() + list.filter(Boolean)",
+        "return items.map(async (x) => x)",
+        "JSON.parse(items.map(async (x) => x))",
         "let product_id; await tools.shop.get_product(product_id = 'a')",
         "await tools.shop.get_product(other = 'a')",
         "async function main() { if (1) process.exit(0) }; main()",
@@ -145,6 +179,10 @@ LEFT_ALONE: dict[Language, list[str]] = {
         "from math import *\nsend_email(1)",
         "import functions.other",
         "class C:\n    def f(self): return self.tools.crm.find()",
+        "def f(x):\n    return await tools.crm.find()\nsorted(a, key=f)",
+        "class C:\n    def f(self):\n        return await tools.crm.find()\nC().f()",
+        "def f(x):\n    yield await tools.crm.find()\nlist(f(1))",
+        "def f(x):\n    return await tools.crm.find()\ng = lambda x: f(x)",
     ],
 }
 
@@ -172,6 +210,21 @@ def test_what_has_another_reading_is_left_alone(language: Language) -> None:
                 [],
             )
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "function f(x) { return await tools.crm.find(x) }\nitems.map(f)",
+        "function f(x) { return await tools.crm.find(x) }\nconst g = (x) => f(x).a\nf(3).then(g)",
+        "items.forEach((x) => await tools.crm.find(x))",
+        "const o = { f(x) { return await tools.crm.find(x) } }; o.f(1)",
+        "function f(x) { return await tools.crm.find(x) }\nitems.filter((x) => f(x))",
+    ],
+)
+def test_a_function_that_is_not_only_called_is_not_made_async(source: str) -> None:
+    with pytest.raises(ProgramRejected, match=r"`await` is used in a function that is not async\..* \(line 1"):
+        meant(source, "typescript")
 
 
 def test_places_of_a_mended_program_are_those_of_the_source() -> None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
 from corral.texts import LINE_END, Edit, Piece, Position, PositionMap, TextIndex, located
 from corral.types import Diagnostic, Program, ToolReference
 
+E = TypeVar("E", bound=ProgramRejected)
+
 _ASTRAL = re.compile(r"[\U00010000-\U0010ffff]")
 _PRINTED = re.compile(r"[^\r\n\u2028\u2029]")
 
 _CLOSING, _OPENING, _REPLACING = range(3)
 """Order of edits at one offset: closing text, opening text, then replacements."""
+
+
+class NotAwaited(ProgramRejected):
+    """A call is not awaited, or stands where it cannot be."""
+
+    program: Program | None = None
+    """The program as it would run without a repair."""
 
 
 class Edits:
@@ -113,9 +122,16 @@ class Places:
 
     def rejected(self, message: str, offset: int) -> ProgramRejected:
         """Returns an error at an offset; `{place}` in its message becomes the position."""
+        return self._error(ProgramRejected, message, offset)
+
+    def not_awaited(self, message: str, offset: int) -> NotAwaited:
+        """Returns an error as `rejected` does."""
+        return self._error(NotAwaited, message, offset)
+
+    def _error(self, kind: type[E], message: str, offset: int) -> E:
         place = self.at(offset)
         shown = message.replace("{place}", f"line {place.line}, column {place.column}")
-        return ProgramRejected(shown, line=place.line, column=place.column)
+        return kind(shown, line=place.line, column=place.column)
 
     def remark(self, severity: Literal["warning", "info"], code: str, message: str, offset: int) -> Diagnostic:
         place = self.at(offset)

@@ -5,30 +5,36 @@ from __future__ import annotations
 import builtins
 import re
 import sys
+from collections.abc import Sequence
 
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.mends.functions import asynchronous
 from corral.programs.mends.names import ToolNames
 from corral.programs.mends.origins import Origins
-from corral.programs.python.awaits import add_await
-from corral.programs.python.functions import TOOLS
+from corral.programs.python.awaits import add_await, is_given_to_loop, lacks_await, may_await
+from corral.programs.python.functions import TOOLS, is_generator
 from corral.programs.python.imports import imported_by, replace_line
 from corral.programs.python.names import Names, TooMuch, dotted_path
 from corral.programs.python.repairs import LINE_END as LINE_END
-from corral.programs.syntax.parsing import TooLongToParse, ancestors, arguments_of, part, text_of
-from corral.programs.syntax.python import finder, parse
+from corral.programs.syntax.parsing import TooLongToParse, ancestors, arguments_of, enclosing, is_a, part, text_of
+from corral.programs.syntax.python import FUNCTIONS, finder, parse
 from corral.texts import TypedText
 
 WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool", "help", *TOOLS})
 """Names that programs use in other frameworks."""
-SIGN = re.compile(r"import|\.[A-Za-z_]\w*+\s*+(?![\w(.])")
-"""An import, or an attribute that is read and not called."""
+SIGN = re.compile(
+    r"import|\.[A-Za-z_]\w*+\s*+(?![\w(.])"
+    r"|(?m:^([ \t]*+)def\b[^\n]*+\n(?:(?:\1[ \t][^\n]*+|[ \t]*+)\n)*?\1[ \t][^\n]*?\bawait\b)"
+)
+"""An import, an attribute that is read and not called, or an `await` in a function that is not async."""
 _HOLDERS = (*TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
 _CONSOLE = frozenset(f"console.{level}" for level in ("log", "info", "warn", "error", "debug"))
 _LITERALS = frozenset({"string", "concatenated_string", "integer", "float"})
 _CALLS = finder("(call) @call")
+_AWAITS = finder("(await) @await")
 _ATTRIBUTES = finder("(attribute) @attribute")
 _MAX_ATTRIBUTES = 500
 _OBJECTS = re.compile(rb"\bclass\b|namedtuple|SimpleNamespace|dataclass|NamedTuple")
@@ -46,6 +52,7 @@ def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
             mender.look_at_import(node)
         for node in _CALLS(root).get("call", ()):
             mender.look_at_call(node)
+        mender.make_async(_AWAITS(root).get("await", ()))
         own = _OBJECTS.search(typed.text) is not None
         for node in () if own else _ATTRIBUTES(root).get("attribute", ())[:_MAX_ATTRIBUTES]:
             mender.look_at_attribute(node)
@@ -67,6 +74,8 @@ class _Mender:
         """True for names that the program does not bind."""
         self._has_keys = False
         """True once an attribute was interpreted as a key."""
+        self._waiting: list[Node] = []
+        """Calls to await in functions that are not async."""
         self._imports_all = False
         """True if `import *` of another module could bind any name."""
 
@@ -151,8 +160,51 @@ class _Mender:
         self._has_keys = True
 
     def _await(self, call: Node, shown: str) -> None:
-        if add_await(call, self._names, self._edits):
+        if not lacks_await(call, self._names):
+            return
+        if may_await(call):
+            add_await(call, self._edits)
             self._tell(f"`await` was added before `{shown}(...)`.")
+        else:
+            self._waiting.append(call)
+
+    def make_async(self, awaits: Sequence[Node]) -> None:
+        """Makes functions async that have to await, and awaits all their calls."""
+        done: list[Node] = []
+        for node in (*self._waiting, *(each for each in awaits if not may_await(each))):
+            function = enclosing(node, FUNCTIONS)
+            if function is None:
+                continue
+            if function not in done:
+                if (found := asynchronous(function, self._calls_of, FUNCTIONS)) is None:
+                    continue
+                for each in found.functions:
+                    if each not in done:
+                        done.append(each)
+                        self._edits.insert(each.start_byte, b"async ")
+                        self._tell(f"`{text_of(part(each, 'name'))}` was made async, and its calls are awaited.")
+                for call in found.calls:
+                    add_await(call, self._edits)
+            if node.type == "call":
+                add_await(node, self._edits)
+
+    def _calls_of(self, function: Node) -> list[Node] | None:
+        """Returns the calls to await if a function becomes async; None if it is used otherwise."""
+        name, owner = part(function, "name"), function.parent
+        if owner is None or function.type != "function_definition" or is_generator(function):
+            return None
+        if owner.type == "decorated_definition" or is_a(owner.parent, "class_definition"):
+            return None
+        word = text_of(name)
+        occurrences = self._names.of(word)
+        uses = [each for each in occurrences if each.node != name]
+        if any(each.binds for each in uses) or self._names.is_declared_elsewhere(word):
+            return None
+        owners = [(each.node, each.node.parent) for each in uses]
+        calls = [above for each, above in owners if above is not None and each == part(above, "function")]
+        if len(calls) != len(uses) or any(enclosing(call, ("parameters",)) is not None for call in calls):
+            return None
+        return [call for call in calls if not is_given_to_loop(call)]
 
     def _is_parameter(self, word: str) -> bool:
         """True if a name is only bound as a parameter, and is not `self`."""

@@ -17,10 +17,9 @@ from typing import Any, cast
 from pydantic_core import from_json
 
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, relocated
+from corral.programs.edits import Edits, NotAwaited, relocated
 from corral.programs.mends import python, typescript
 from corral.programs.mends.names import ToolNames
-from corral.programs.python.awaits import NotAwaited
 from corral.programs.reading import read_program
 from corral.programs.recover import without_thoughts
 from corral.texts import PositionMap, located

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 
 from tree_sitter import Node
 
 from corral.concurrency.cached_property import cached_property
 from corral.programs.edits import Edits
+from corral.programs.mends.functions import asynchronous
 from corral.programs.mends.names import ToolNames
-from corral.programs.syntax.parsing import TooLongToParse, arguments_of, enclosing, is_a, part, with_wrappers
+from corral.programs.syntax.parsing import TooLongToParse, ancestors, arguments_of, enclosing, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import (
+    FUNCTION_VALUES,
     FUNCTIONS,
     bound_names,
     child_of_type,
@@ -26,8 +29,8 @@ from corral.texts import TypedText
 
 WORDS = frozenset({"print", "process", "functions", "default_api", "call_tool", "callTool", "tools", "codemode"})
 """Names that programs use in other frameworks."""
-SIGN = re.compile(r"import|\(\s*\w+\s*=(?![=>])")
-"""An import, or keyword arguments as in Python."""
+SIGN = re.compile(r"import|\(\s*\w+\s*=(?![=>])|\.map\(\s*async\b")
+"""An import, keyword arguments as in Python, or an array of promises."""
 _TOOLS = ("tools", "codemode")
 _HOLDERS = (*_TOOLS, "functions", "default_api")
 _BRIDGES = ("call_tool", "callTool")
@@ -60,6 +63,7 @@ _PLAIN = _LITERALS | {"true", "false"}
 _EQUALITIES = frozenset({"==", "===", "!=", "!=="})
 _TAKING_VALUES = ("console.", "JSON.stringify", "JSON.parse", "Object.keys", "Object.values", "Object.entries")
 """Functions that take values, never promises."""
+_WRAPPERS = ("parenthesized_expression", "as_expression", "non_null_expression")
 _PARAMETERS = frozenset({"required_parameter", "optional_parameter"})
 _BUILT_IN = frozenset("fs path os http https crypto util events stream zlib url axios".split())
 
@@ -80,6 +84,8 @@ class _Mender:
         self._mends: list[str] = []
         self._bound: set[str] = set()
         self._parameters: set[str] = set()
+        self._waiting: list[tuple[Node, bytes, bytes]] = []
+        """Expressions to await in functions that are not async, and the text to put around them."""
         for node in self._nodes:
             field = _NAMED.get(node.type)
             if field is not None and (pattern := part(node, field)) is not None:
@@ -102,6 +108,9 @@ class _Mender:
                 self._call(node)
             elif node.type == "import_statement":
                 self._import(node)
+            elif node.type == "await_expression" and not _may_await(node):
+                self._waiting.append((node, b"", b""))
+        self._make_async()
         return self._mends
 
     def _tell(self, message: str) -> None:
@@ -112,6 +121,8 @@ class _Mender:
 
     def _call(self, call: Node) -> None:
         callee = part(call, "function")
+        if text_of(part(callee, "property")) == "map":
+            self._await_all(call)
         parts = None if callee is None else _parts(callee)
         if callee is None or parts is None:
             return
@@ -231,30 +242,88 @@ class _Mender:
 
     def _await(self, call: Node, path: str) -> None:
         """Awaits a call whose value is used at once, or is stored in a constant that is only used as a value."""
-        value, owner = with_wrappers(call, ("parenthesized_expression", "as_expression", "non_null_expression"))
-        if owner is None or owner.type == "await_expression" or not _may_await(call):
+        value, owner = with_wrappers(call, _WRAPPERS)
+        needs = _needs_value
+        while is_a(owner, "member_expression") and text_of(part(owner, "property")) in _PROMISED:
+            if not is_a(owner.parent, "call_expression"):
+                return
+            call, needs = owner.parent, _needs_text_or_value
+            value, owner = with_wrappers(call, _WRAPPERS)
+        if owner is None or owner.type == "await_expression":
             return
-        if _needs_value(value, owner):
+        uses = self._uses(owner) if owner.type == "variable_declarator" else []
+        if needs(value, owner):
             before, after = b"(await ", b")"
-        elif owner.type == "variable_declarator" and self._is_kept_as_value(owner):
+        elif uses and all(needs(each, above) for each, above in uses):
             before, after = b"await ", b""
         else:
+            return
+        if not _may_await(call):
+            self._waiting.append((call, before, after))
             return
         self._edits.wrap(call.start_byte, call.end_byte, before, after)
         self._tell(f"`await` was added before `tools.{path}(…)`.")
 
-    def _is_kept_as_value(self, declarator: Node) -> bool:
+    def _uses(self, declarator: Node) -> list[tuple[Node, Node]]:
+        """Returns the uses of a variable, each with its parent; empty if it is declared twice, or used before."""
         name = part(declarator, "name")
         if not is_a(name, "identifier"):
-            return False
-        uses = [each for each in self._identifiers[text_of(name)] if each.start_byte != name.start_byte]
-        return bool(uses) and all(
-            each.type == "identifier"
-            and each.start_byte > declarator.end_byte
-            and each.parent is not None
-            and _needs_value(each, each.parent)
-            for each in uses
-        )
+            return []
+        others = [each for each in self._identifiers[text_of(name)] if each.start_byte != name.start_byte]
+        uses = [(each, each.parent) for each in others if each.parent is not None]
+        late = all(each.type == "identifier" and each.start_byte > declarator.end_byte for each in others)
+        return uses if late else []
+
+    def _await_all(self, call: Node) -> None:
+        """Awaits `items.map(async …)` that becomes text."""
+        value, owner = with_wrappers(call, _WRAPPERS)
+        function = next(iter(arguments_of(call)), None)
+        if owner is None or not is_a(function, *FUNCTION_VALUES) or not _is_async(function) or not _may_await(call):
+            return
+        uses = self._uses(owner) if owner.type == "variable_declarator" else [(value, owner)]
+        kinds = [_shows_items(each, parent) for each, parent in uses]
+        if True in kinds and False not in kinds:
+            self._edits.wrap(call.start_byte, call.end_byte, b"(await Promise.all(", b"))")
+            self._tell(f"`await Promise.all(…)` was added around `{_shown(part(call, 'function'))}(async …)`.")
+
+    def _make_async(self) -> None:
+        """Makes functions async that have to await, and awaits all their calls."""
+        done: list[Node] = []
+        for node, before, after in self._waiting:
+            function = enclosing(node, FUNCTIONS)
+            if function is None:
+                continue
+            if function not in done:
+                if (found := asynchronous(function, self._calls_of, FUNCTIONS)) is None:
+                    continue
+                for each in found.functions:
+                    if each not in done:
+                        done.append(each)
+                        self._edits.wrap(each.start_byte, each.end_byte, b"async ", b"")
+                        name = text_of(part(each, "name") or part(each.parent, "name"))
+                        self._tell(f"`{name or 'the callback'}` was made async, and its calls are awaited.")
+                for each in found.calls:
+                    is_map = text_of(part(each, "function", "property")) == "map"
+                    start, end = (b"(await Promise.all(", b"))") if is_map else (b"(await ", b")")
+                    self._edits.wrap(each.start_byte, each.end_byte, start, end)
+            self._edits.wrap(node.start_byte, node.end_byte, before, after)
+
+    def _calls_of(self, function: Node) -> list[Node] | None:
+        """Returns the calls to await if a function becomes async; None if it is used otherwise."""
+        owner = function.parent
+        if owner is None or function.type not in ("arrow_function", "function_expression", "function_declaration"):
+            return None
+        if owner.type == "arguments":
+            call = owner.parent
+            is_map = text_of(part(call, "function", "property")) == "map" and arguments_of(call)[0] == function
+            calls = [call] if is_map and call is not None else None
+        else:
+            name = part(function if function.type == "function_declaration" else owner, "name")
+            if owner.type == "variable_declarator" or function.type == "function_declaration":
+                calls = _calls_in(each for each in self._identifiers[text_of(name)] if each != name)
+            else:
+                calls = None
+        return None if calls is None else [each for each in calls if not _is_awaited(each)]
 
 
 def _parts(callee: Node) -> list[str] | None:
@@ -267,6 +336,39 @@ def _parts(callee: Node) -> list[str] | None:
         parts.append(text_of(name))
         callee = owner
     return [text_of(callee), *reversed(parts)] if callee.type == "identifier" and len(parts) < 4 else None
+
+
+def _calls_in(uses: Iterable[Node]) -> list[Node] | None:
+    """Returns the calls of a function; None if it is used otherwise."""
+    owners = [(each, each.parent) for each in uses]
+    calls = [owner for each, owner in owners if is_a(owner, "call_expression") and part(owner, "function") == each]
+    return calls if len(calls) == len(owners) else None
+
+
+def _is_awaited(call: Node) -> bool:
+    """True if a promise is awaited, chained, or given to `Promise.all` and its like."""
+    _, owner = with_wrappers(call, _WRAPPERS)
+    if is_a(owner, "await_expression"):
+        return True
+    if is_a(owner, "member_expression") and text_of(part(owner, "property")) in _PROMISED:
+        return True
+    around = (text_of(part(each, "function")) for each in ancestors(call) if each.type == "call_expression")
+    return any(each.startswith("Promise.") for each in around)
+
+
+def _shows_items(value: Node, owner: Node) -> bool | None:
+    """True if the items of an array become text, which those of promises cannot; None where they do not matter."""
+    if owner.type == "member_expression" and value == part(owner, "object"):
+        member = text_of(part(owner, "property"))
+        return True if member == "join" else None if member == "length" else False
+    if owner.type == "arguments":
+        return text_of(part(owner.parent, "function")) == "JSON.stringify"
+    return owner.type == "template_substitution"
+
+
+def _shown(node: Node | None) -> str:
+    text = text_of(node)
+    return text if len(text) <= 40 and "\n" not in text else "….map"
 
 
 def _needs_value(value: Node, owner: Node) -> bool:
@@ -297,6 +399,16 @@ def _needs_value(value: Node, owner: Node) -> bool:
             return False
 
 
+def _needs_text_or_value(value: Node, owner: Node) -> bool:
+    """True also where a value becomes text, which for a tool's own result would hide that it is an object."""
+    is_sum = owner.type == "binary_expression" and owner.children[1].type == "+"
+    return is_sum or owner.type == "template_substitution" or _needs_value(value, owner)
+
+
 def _may_await(node: Node) -> bool:
     function = enclosing(node, FUNCTIONS)
-    return function is None or function.children[0].type == "async"
+    return function is None or _is_async(function)
+
+
+def _is_async(function: Node) -> bool:
+    return function.children[0].type == "async"

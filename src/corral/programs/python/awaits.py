@@ -11,13 +11,11 @@ from collections.abc import Iterable
 
 from tree_sitter import Node
 
-from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, Places
+from corral.programs.edits import Edits, NotAwaited, Places
 from corral.programs.python.functions import Functions
 from corral.programs.python.names import Names, TooMuch, dotted_path
-from corral.programs.syntax.parsing import arguments_of, enclosing, is_a, part, text_of, with_wrappers
+from corral.programs.syntax.parsing import ancestors, arguments_of, enclosing, is_a, part, text_of, with_wrappers
 from corral.programs.syntax.python import FUNCTIONS, finder, is_async
-from corral.types import Program
 
 FUTURES = frozenset({"asyncio.gather", "gather", "asyncio.wait_for", "asyncio.sleep", "asyncio.wait"})
 """Functions whose result does nothing until it is awaited, or whose outcome would be lost."""
@@ -28,6 +26,7 @@ _RUNNERS = re.compile(rb"\b(?:run|run_until_complete)\b(?=\s*\()|\bclose\b(?=\s*
 _RUN = frozenset({"asyncio.run", "anyio.run", "trio.run", "run"})
 _OF_FUNCTIONS = frozenset({"anyio.run", "trio.run"})
 """Functions that run another function with arguments."""
+_TAKING_COROUTINES = frozenset({"create_task", "ensure_future", "run_until_complete"})
 _LOOP = re.compile(rb"\b(\w+)\s*=\s*(?:asyncio\s*\.\s*)?get_(?:event|running)_loop\s*\(")
 _MAX_CALLS = 200
 
@@ -55,13 +54,6 @@ _FIELDS = {
     "with_item": "value",
 }
 _IDENTITY = frozenset({"is", "is not"})
-
-
-class NotAwaited(ProgramRejected):
-    """A call to a tool is not awaited."""
-
-    program: Program | None = None
-    """The program as it would run without the missing `await`."""
 
 
 def run_where_it_stands(root: Node, edits: Edits) -> None:
@@ -147,18 +139,38 @@ def check_calls(calls: Iterable[tuple[Node, str]], names: Names, places: Places)
             raise _forgotten(path, call, places, "so it has no value yet", continued, _in_stream(owner))
 
 
-def add_await(call: Node, names: Names, edits: Edits) -> bool:
-    """Awaits a tool call whose value is used at once, stored for use, or discarded. Returns True if it did."""
+def lacks_await(call: Node, names: Names) -> bool:
+    """True for a tool call whose value is used at once, stored for use, or discarded."""
     value, owner = unwrap(call)
-    if owner is None or not may_await(call) or _in_stream(owner):
+    if owner is None or _in_stream(owner):
         return False
-    if needs_value(value, owner, names):
-        edits.wrap(call.start_byte, call.end_byte, b"(await ", b")")
-    elif _is_statement(owner) or _is_kept_as_value(call, owner, names):
-        edits.insert(call.start_byte, b"await ")
-    else:
-        return False
-    return True
+    return needs_value(value, owner, names) or _is_statement(owner) or _is_kept_as_value(call, owner, names)
+
+
+def add_await(call: Node, edits: Edits) -> None:
+    """Awaits a call. Parentheses are added where its value is used at once; an `await` of a part of it is removed."""
+    value, owner = unwrap(call)
+    plain = owner is None or _is_statement(owner) or owner.type == "assignment"
+    edits.wrap(call.start_byte, call.end_byte, b"await " if plain else b"(await ", b"" if plain else b")")
+    while is_a(owner, "attribute", "subscript") and value == owner.named_children[0]:
+        value, owner = unwrap(owner)
+    if is_a(owner, "await") and not plain:
+        word = owner.children[0]
+        edits.replace(word.start_byte, word.end_byte, b"")
+
+
+def is_given_to_loop(call: Node) -> bool:
+    """True for a coroutine that is awaited, or an argument of a function such as `gather`."""
+    for node in ancestors(call):
+        if node.type == "await" and unwrap(call)[1] == node:
+            return True
+        if node.type == "call":
+            path = dotted_path(part(node, "function"))
+            if path in FUTURES | _RUN or path.rpartition(".")[2] in _TAKING_COROUTINES:
+                return True
+        if node.type in FUNCTIONS or node.type.endswith("_statement"):
+            return False
+    return False
 
 
 def _is_kept_as_value(call: Node, owner: Node, names: Names) -> bool:
@@ -193,8 +205,7 @@ def _forgotten(
     fix = f"(await {shown}(...))" if continued else f"await {shown}(...)"
     or_stream = f", or `{in_stream.format(shown)}` if it returns a stream" if in_stream else ""
     message = f"{shown}(...) at {{place}} is not awaited, {why}: write `{fix}`{or_stream}."
-    error = places.rejected(message, call.start_byte)
-    return NotAwaited(str(error), line=error.line, column=error.column)
+    return places.not_awaited(message, call.start_byte)
 
 
 def needs_value(value: Node, owner: Node, names: Names) -> bool:

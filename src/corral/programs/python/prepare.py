@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
-from corral.programs.edits import Edits, Places
+from corral.programs.edits import Edits, NotAwaited, Places
 from corral.programs.python.awaits import (
-    NotAwaited,
     await_coroutines,
     await_futures,
     check_calls,

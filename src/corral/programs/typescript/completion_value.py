@@ -21,6 +21,7 @@ from corral.programs.syntax.typescript import (
     VARIABLES,
     bound_names,
     declaration_of,
+    declared_names,
     destructures,
     first_parameter,
     statements,
@@ -115,6 +116,8 @@ class _Program:
             return Ending(diagnostics=[] if returns else _console_remark(last, self._edits.text))
         if returns or self._root.has_error:
             return Ending()
+        if is_a(last, *VARIABLES) and len(declared := declared_names(last)) == 1:
+            return Ending(f"return {declared[0]};")
         return Ending(diagnostics=[_no_result(last, self._edits.text)])
 
     def _call(self, entry: Entry) -> str:
@@ -260,9 +263,7 @@ def _no_result(last: Node | None, text: bytes) -> Diagnostic:
         message = "The program has no result: it has no statement that runs. End with `return <value>`."
         return Diagnostic(severity="info", code="no_result", message=message)
     if last.type in VARIABLES:
-        patterns = [name for each in last.named_children if (name := part(each, "name"))]
-        names = bound_names(patterns[-1])
-        value = names[0] if len(names) == 1 else f"{{ {', '.join(names)} }}"
+        value = f"{{ {', '.join(declared_names(last))} }}"
         return _remark("it ends with a declaration", last, text, f"return {value}")
     what = "a loop" if last.type in _LOOPS else "a statement without a value"
     return _remark(f"it ends with {what}", last, text, "return <value>")

@@ -26,7 +26,7 @@ from tree_sitter import Node, Tree
 
 from corral.concurrency.cached_property import cached_property
 from corral.errors import ProgramRejected
-from corral.programs.edits import Edits, Places
+from corral.programs.edits import Edits, NotAwaited, Places
 from corral.programs.recover import Dialect, recover, well_formed
 from corral.programs.syntax import python as python_grammar
 from corral.programs.syntax.parsing import PARSE_SECONDS, parsing_within, part
@@ -169,8 +169,6 @@ def prepare_typescript(source: str, bound: frozenset[str] | None = None) -> Prog
     del bound
     if (own := own_tools(root)) is not None:
         raise rejected("`tools` is a global; do not define it: call the tools as they are declared", edits.text, own)
-    if findings.stray_await is not None:
-        raise _stray_await(findings.stray_await, edits.text)
     erased = len(edits.made)
     types = tuple(edits.replaced())
     redeclared = _redeclare(root, recovered.blocks, edits)
@@ -189,7 +187,7 @@ def prepare_typescript(source: str, bound: frozenset[str] | None = None) -> Prog
     prefix = f'(async function ({parameters}) {{"use strict"; {declared}{names.label}: {{'
     suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }})"
     code, positions = edits.apply(prefix.encode(), suffix.encode())
-    return Program(
+    program = Program(
         language="typescript",
         source=source,
         code=code.decode(),
@@ -209,6 +207,11 @@ def prepare_typescript(source: str, bound: frozenset[str] | None = None) -> Prog
             nodes=root.descendant_count,
         ),
     )
+    if findings.stray_await is not None:
+        error = _stray_await(findings.stray_await, edits.text)
+        error.program = program
+        raise error
+    return program
 
 
 def typed_typescript(typed: TypedText) -> TypedProgram:
@@ -397,12 +400,11 @@ def _syntax_error(broken: Node, text: bytes) -> ProgramRejected:
     return rejected(f"The program has a syntax error{near}", text, error)
 
 
-def _stray_await(node: Node, text: bytes) -> ProgramRejected:
-    return rejected(
+def _stray_await(node: Node, text: bytes) -> NotAwaited:
+    return Places(text).not_awaited(
         "`await` is used in a function that is not async. Make it `async (…) => …` and wait for all its calls with"
-        " `await Promise.all(items.map(async (item) => …))`, or use a `for (const item of items)` loop",
-        text,
-        node,
+        " `await Promise.all(items.map(async (item) => …))`, or use a `for (const item of items)` loop ({place}).",
+        node.start_byte,
     )
 
 
