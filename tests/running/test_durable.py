@@ -32,6 +32,7 @@ from corral.ledger import Ledger, MemoryLedger, Records, SqliteLedger, StoredExe
 from corral.sandboxes import DenoSandbox
 from corral.sessions import Mount
 from corral.types import Language, Retry, Settled
+from tests.running.conftest import Store
 from tests.work import calls_counted
 
 pytestmark = pytest.mark.anyio
@@ -124,8 +125,8 @@ async def world() -> World:
 
 
 @pytest.fixture
-async def corral(world: World, warm: Any) -> AsyncIterator[Corral]:
-    async with world.corral(warm, MemoryLedger()) as corral:
+async def corral(world: World, warm: Any, ledger: Ledger) -> AsyncIterator[Corral]:
+    async with world.corral(warm, ledger) as corral:
         yield corral
 
 
@@ -322,11 +323,8 @@ async def test_only_its_user_resumes_an_execution(world: World, corral: Corral) 
     assert (await corral.executions.resume(paused.execution_id, context=context)).value == 10
 
 
-async def test_of_two_hosts_one_resumes(world: World, warm_deno: DenoSandbox, tmp_path: Path) -> None:
-    async with (
-        world.corral(warm_deno, SqliteLedger(tmp_path / "runs.db", keys=KEYS)) as one,
-        world.corral(warm_deno, SqliteLedger(tmp_path / "runs.db", keys=KEYS)) as two,
-    ):
+async def test_of_two_hosts_one_resumes(world: World, warm_deno: DenoSandbox, store: Store) -> None:
+    async with world.corral(warm_deno, store.ledger()) as one, world.corral(warm_deno, store.ledger()) as two:
         paused = await one.execute("return await tools.pay({ n: 1 })", durable=True)
         await two.executions.settle(paused.execution_id, {1: Approved()})
         outcomes: list[object] = []
@@ -345,9 +343,8 @@ async def test_of_two_hosts_one_resumes(world: World, warm_deno: DenoSandbox, tm
 
 
 async def test_a_host_that_was_slow_ends_and_changes_nothing_more(
-    world: World, warm_deno: DenoSandbox, tmp_path: Path
+    world: World, warm_deno: DenoSandbox, store: Store
 ) -> None:
-    path = tmp_path / "runs.db"
     go_on = anyio.Event()
 
     @tool(read_only=True)
@@ -358,8 +355,8 @@ async def test_a_host_that_was_slow_ends_and_changes_nothing_more(
     source = "await tools.wait(); return await tools.put({ n: 1 })"
     results, resumed = list[ExecutionResult](), list[ExecutionResult]()
     async with (
-        world.corral(warm_deno, SqliteLedger(path, keys=KEYS), tools=[*world.tools, wait]) as slow,
-        world.corral(warm_deno, SqliteLedger(path, keys=KEYS), tools=[*world.tools, wait]) as quick,
+        world.corral(warm_deno, store.ledger(), tools=[*world.tools, wait]) as slow,
+        world.corral(warm_deno, store.ledger(), tools=[*world.tools, wait]) as quick,
         anyio.create_task_group() as tasks,
     ):
 
@@ -371,8 +368,7 @@ async def test_a_host_that_was_slow_ends_and_changes_nothing_more(
         [execution] = await quick.executions.list()
         with pytest.raises(HeldElsewhere, match="runs on another host"):
             await quick.executions.resume(execution.execution_id)
-        with sqlite3.connect(path) as database:
-            database.execute("UPDATE executions SET lease = 0")
+        await store.expire()
         world.stopped = anyio.Event()
 
         async def resume() -> None:

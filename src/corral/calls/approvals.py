@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import anyio
@@ -127,6 +128,13 @@ def require_approval(
             if call.decision is None:
                 if grant.recorder is not None:
                     grant.recorder.approval_requested(request)
+                if journal is not None:
+                    journal.asks(
+                        request,
+                        call.request,
+                        tool,
+                        partial(open_requests.decide, request.execution_id, request.sequence),
+                    )
                 call.decision = await _decision(decide, waiting, call, open_requests)
                 if call.decision is not None and journal is not None:
                     call.decision = await journal.decided(call.request, tool, call.decision)
@@ -136,7 +144,7 @@ def require_approval(
                 f"tools.{call.request.tool} requires approval, but no decision came within {within_seconds:g} s"
             )
             if journal is not None:
-                journal.park(request, call.request, tool)
+                journal.park(request)
                 return Reply(error=CallError.of(refusal), parked=True)
             grant.approval_timed_out = True
             call.decision = Denied(f"no decision came within {within_seconds:g} s")

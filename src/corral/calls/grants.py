@@ -80,8 +80,14 @@ class CallJournal(Protocol):
         """
         ...
 
-    def park(self, asked: ApprovalRequest, request: CallRequest, tool: Tool, /) -> None:
-        """Records that a call waits for a decision."""
+    def asks(
+        self, asked: ApprovalRequest, request: CallRequest, tool: Tool, decide: Callable[[Decision], object], /
+    ) -> None:
+        """Records that a call waits for a decision. `decide` is called with one that another host records."""
+        ...
+
+    def park(self, asked: ApprovalRequest, /) -> None:
+        """Leaves a call that waits to the record: its program pauses when nothing else is left to do."""
         ...
 
     def wrap(self, handler: RequestHandler, /) -> RequestHandler:

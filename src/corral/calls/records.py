@@ -141,6 +141,10 @@ class CallRecorder:
             else:
                 record.output = recorded
 
+    def forget(self, sequence: int) -> None:
+        """Drops the record of a call that waited for a decision, and is made again now."""
+        self.records[:] = [each for each in self.records if each.sequence != sequence or each.duration_ms is not None]
+
     def approval_requested(self, request: ApprovalRequest) -> None:
         self._events.emit(
             lambda stamp: ApprovalRequested(

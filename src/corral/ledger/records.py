@@ -184,10 +184,24 @@ class Records:
 
         def job() -> Settlement:
             if self.ledger.decide(stored, now=self.ledger.now()):
+                self.writer.look(execution_id)
                 return decision
             return self._decisions(execution_id)[sequence, binding]
 
         return await self.writer.run(job)
+
+    def watch(self, claim: Claim, take: Callable[[Mapping[tuple[int, bytes], Settlement]], object]) -> None:
+        """Calls `take` in the event loop of a claim when there are new decisions, with all of them. Any host can make
+        them. Ends when `claim.look` is reset."""
+        known = 0
+
+        def look() -> None:
+            nonlocal known
+            if len(decisions := self._decisions(claim.execution_id)) != known:
+                known = len(decisions)
+                claim.call(lambda: take(decisions))
+
+        claim.look = look
 
     async def waiting(
         self,

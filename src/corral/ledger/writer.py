@@ -28,6 +28,8 @@ T = TypeVar("T")
 LEASE_SECONDS = 30.0
 """A host that has not renewed its claim for so long is taken for lost."""
 _RENEW_SECONDS = 10.0
+_LOOK_SECONDS = 1.0
+"""Time between looks for decisions that other hosts have recorded."""
 _BEHIND_SECONDS = 0.02
 _PRUNE_SECONDS = 3_600.0
 
@@ -45,6 +47,8 @@ class Claim:
         self.number = number
         self.failure: LedgerError | None = None
         self.on_failure: Callable[[], object] = lambda: None
+        self.look: Callable[[], object] | None = None
+        """Looks, in the writer's thread, for decisions that the execution waits for."""
         self.schedule: _Schedule = thread_safe_scheduler()
 
         self.make_one_shot: Callable[[], OneShot[None]] = one_shot_factory()
@@ -53,7 +57,11 @@ class Claim:
         """Ends the claim because of an error. Called by the writer's thread."""
         if self.failure is None:
             self.failure = error
-            _call(self.schedule, self.on_failure)
+            self.call(self.on_failure)
+
+    def call(self, function: Callable[[], object]) -> None:
+        """Calls a function in the event loop, if that still runs."""
+        _call(self.schedule, function)
 
 
 _Job = Callable[[], object]
@@ -81,6 +89,7 @@ class Writer:
         self._is_asked = False
         """True from the first waiter of a turn until the thread takes the rows."""
         self._renew_at, self._prune_at = time.monotonic() + _RENEW_SECONDS, 0.0
+        self._look_at = 0.0
 
     async def run(self, job: Callable[[], T]) -> T:
         """Calls the function in the thread, behind the rows that are queued.
@@ -184,6 +193,10 @@ class Writer:
                 now = time.monotonic()
                 if self._flush_at is not None and now >= self._flush_at:
                     self._flush()
+                if now >= self._look_at:
+                    for name in {**self._claims}:
+                        self.look(name)
+                    self._look_at = now + _LOOK_SECONDS
                 if now >= self._renew_at:
                     self._renew()
                     self._renew_at = now + _RENEW_SECONDS
@@ -204,7 +217,10 @@ class Writer:
         return job is not None
 
     def _next(self) -> float:
-        times = [self._prune_at, *([self._renew_at] if self._claims else ())]
+        claims = {**self._claims}.values()
+        times = [self._prune_at, *([self._renew_at] if claims else ())]
+        if any(claim.look is not None for claim in claims):
+            times.append(self._look_at)
         return min(times if self._flush_at is None else (*times, self._flush_at))
 
     def _flush(self) -> None:
@@ -235,6 +251,16 @@ class Writer:
         place = place_of(claim.execution_id, row.sequence, row.status, row.place)
         body = self.ledger.ring.seal(pack_call(row), place)
         return StoredCall(claim.execution_id, row.sequence, row.status, row.place, body)
+
+    def look(self, execution_id: str) -> None:
+        """Looks for decisions that an execution of this host waits for."""
+        claim = self._claims.get(execution_id)
+        if claim is None or (look := claim.look) is None:
+            return
+        try:
+            look()
+        except Exception as error:
+            logger.warning("decisions on calls of %s could not be read: %s", execution_id, error)
 
     def _renew(self) -> None:
         claims = {**self._claims}  # another claim of the same execution can take its place meanwhile

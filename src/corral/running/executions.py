@@ -166,9 +166,11 @@ class Executions:
             recorded = await self._ledger.waiting(_pending_execution, user_id=user_id, organization_id=organization_id)
             for each in recorded:
                 parked = executions.get(each.execution_id)
-                executions[each.execution_id] = (
-                    each if parked is None else replace(each, calls=(*parked.calls, *each.calls))
-                )
+                if parked is not None:
+                    known = {call.sequence for call in parked.calls}
+                    others = (call for call in each.calls if call.sequence not in known)
+                    each = replace(each, calls=(*parked.calls, *others))
+                executions[each.execution_id] = each
         return tuple(executions.values())
 
     @checked
@@ -186,18 +188,20 @@ class Executions:
             LedgerError: the decision could not be recorded.
         """
         named = {sequence: replace(each, by=each.by or by) for sequence, each in decisions.items()}
-        decided = {
-            sequence
-            for sequence, each in named.items()
-            if isinstance(each, Approved | Denied) and self._parked.decide(execution_id, sequence, each)
-        }
         recorded = None if self._ledger is None else await self._ledger.find(execution_id)
-        if self._ledger is None or recorded is None or recorded.execution.status not in ("running", "paused"):
-            return frozenset(decided)
+        if self._ledger is None or recorded is None:
+            return frozenset(
+                sequence
+                for sequence, each in named.items()
+                if isinstance(each, Approved | Denied) and self._parked.decide(execution_id, sequence, each)
+            )
+        decided = set[int]()
+        if recorded.execution.status not in ("running", "paused"):
+            return frozenset()
         context = ExecutionContext()
         waiting = {row.sequence: row for row in recorded.calls if row.status in _WAITING}
         for sequence, decision in named.items():
-            if sequence in decided or (row := waiting.get(sequence)) is None:
+            if (row := waiting.get(sequence)) is None:
                 continue
             _expect_fitting(row, decision)
             binding, _ = asked_of(row, context, execution_id)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from hashlib import blake2b
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import anyio
 from pydantic import TypeAdapter
@@ -142,6 +142,11 @@ class Journal:
         self._current: dict[int, CallRow] = {}
         """Rows of new calls that are being answered."""
         self._parked: dict[int, ApprovalRequest] = {}
+        self._decisions = recording.decisions
+        self._waits: dict[int, tuple[bytes, Callable[[Any], object]]] = {}
+        """Digests that decisions on waiting calls are bound to, and functions to call with these."""
+        self._decided: dict[int, anyio.Event] = {}
+        """Set when there is a decision on a parked call."""
         self._timers: dict[int, anyio.CancelScope] = {}
         self._cleared: set[int] = set()
         self._ending = False
@@ -352,7 +357,7 @@ class Journal:
         )
         if old.status == "uncertain" and request.sequence in self._rows:
             binding, asked = asked_of(old, self._grant.context, self._grant.execution_id)
-        match self._recording.decisions.get((request.sequence, binding)):
+        match self._decisions.get((request.sequence, binding)):
             case Retry():
                 return None
             case Settled(value=value, by=by):
@@ -361,8 +366,10 @@ class Journal:
                 text = f"tools.{request.tool} was not called again: {reason or UNCERTAIN}"
                 return Reply(error=CallError.of(UncertainCall(text))), by
             case _:
-                self._park(old._replace(sequence=request.sequence, status="uncertain"), asked, binding)
-                return await self._wait_for_ever(request)
+                self._wait(old._replace(sequence=request.sequence, status="uncertain"), asked, binding)
+                self.park(asked)
+                await self._until_decided(request.sequence)
+                return await self._known(request, old)
 
     async def _make(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
         """Makes a call that has no reply on record."""
@@ -372,22 +379,31 @@ class Journal:
                 await self._start(row)
             reply = await handler(CallRequest(*request[:5]))  # without its stream
         finally:
-            row = self._current.pop(row.sequence)
-        if reply.parked or (self.claim is not None and self.claim.failure is not None):
-            return await self._wait_for_ever(request)
-        unclear = reply.error is not None and self._is_unclear(row)
-        return self._done(row, reply, by=row.by, request=request, unclear=unclear)
+            made = self._current.pop(row.sequence)
+            if row.sequence not in self._parked:
+                self._stop_waiting(row.sequence)
+        if self.claim is not None and self.claim.failure is not None:
+            await anyio.sleep_forever()  # its end is under way
+        if not reply.parked:
+            unclear = reply.error is not None and self._is_unclear(made)
+            return self._done(made, reply, by=made.by, request=request, unclear=unclear)
+        await self._until_decided(row.sequence)
+        self._grant.calls -= 1
+        self._recorder.forget(row.sequence)
+        return await self._make(request, row, handler)
 
     def _is_unclear(self, row: CallRow) -> bool:
         """True if the effect of a call that has failed is unknown."""
         record = next((each for each in reversed(self._recorder.records) if each.sequence == row.sequence), None)
         return record is not None and record.state in ("started", "returned")
 
-    async def _wait_for_ever(self, request: CallRequest) -> NoReturn:
-        self._busy.discard(request.sequence)
-        self._look_if_stuck()
-        await anyio.sleep_forever()
-        raise AssertionError
+    async def _until_decided(self, sequence: int) -> None:
+        """Waits for the decision on a parked call, for ever if the program pauses before."""
+        decided = self._decided[sequence]
+        if not decided.is_set():
+            self._busy.discard(sequence)
+            self._look_if_stuck()
+            await decided.wait()
 
     def _earlier(self, new: CallRow) -> CallRow | None:
         """Returns the row of the same call in an earlier execution, each once."""
@@ -441,7 +457,7 @@ class Journal:
 
     def decision_of(self, request: CallRequest, tool: Tool) -> Decision | None:
         """Returns the decision on record for a call of the tool with its present settings."""
-        decision = self._recording.decisions.get((request.sequence, self._binding(request, tool)))
+        decision = self._decisions.get((request.sequence, self._binding(request, tool)))
         if not isinstance(decision, Approved | Denied):
             return None
         self._current[request.sequence] = self._current[request.sequence]._replace(by=decision.by)
@@ -459,15 +475,51 @@ class Journal:
         self._current[request.sequence] = self._current[request.sequence]._replace(by=holds.by)
         return holds
 
-    def park(self, asked: ApprovalRequest, request: CallRequest, tool: Tool) -> None:
-        """Records that a call waits for a decision, which can come after this process has ended."""
-        self._park(self._current[request.sequence]._replace(status="pending"), asked, self._binding(request, tool))
+    def asks(
+        self, asked: ApprovalRequest, request: CallRequest, tool: Tool, decide: Callable[[Decision], object]
+    ) -> None:
+        """Records that a call waits for a decision, which any host can record, also after this one has ended."""
+        row = self._current[request.sequence]._replace(status="pending")
+        self._wait(row, asked, self._binding(request, tool), decide)
 
-    def _park(self, row: CallRow, asked: ApprovalRequest, binding: bytes) -> None:
-        self._parked[asked.sequence] = asked
+    def _wait(
+        self,
+        row: CallRow,
+        asked: ApprovalRequest,
+        binding: bytes,
+        decide: Callable[[Any], object] = lambda _: None,
+    ) -> None:
         row = row._replace(reply=_packed_request(asked, binding), place=None)
         self._size += row.size
         self._put(row)
+        self._waits[row.sequence] = binding, decide
+        if self.claim is not None:
+            self._records.watch(self.claim, self._take)
+
+    def park(self, asked: ApprovalRequest) -> None:
+        """Lets a call that waits be answered by the record alone."""
+        sequence, decided = asked.sequence, anyio.Event()
+
+        def go_on(_: object) -> None:
+            del self._parked[sequence]
+            self._busy.add(sequence)
+            decided.set()
+
+        self._parked[sequence], self._decided[sequence] = asked, decided
+        self._waits[sequence] = self._waits[sequence][0], go_on
+
+    def _take(self, decisions: Mapping[tuple[int, bytes], Settlement]) -> None:
+        """Goes on with the calls that there are decisions on now."""
+        self._decisions = decisions
+        for sequence, (binding, decide) in [*self._waits.items()]:
+            if (decision := decisions.get((sequence, binding))) is not None:
+                self._stop_waiting(sequence)
+                decide(decision)
+
+    def _stop_waiting(self, sequence: int) -> None:
+        self._waits.pop(sequence, None)
+        if not self._waits and self.claim is not None:
+            self.claim.look = None
 
     def _binding(self, request: CallRequest, tool: Tool) -> bytes:
         """Returns a digest of the input, and of whatever the tool declares about itself."""
