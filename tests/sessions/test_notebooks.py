@@ -15,6 +15,7 @@ from corral.events import ConsoleOutput, Event
 from corral.running.notebooks import Notebooks
 from corral.sandboxes.monty import MontySandbox
 from corral.sandboxes.selection import Sandboxes
+from corral.types import Language
 from tests.processes import descendants, descriptors
 from tests.until import until
 
@@ -33,20 +34,15 @@ async def add(a: int, b: int) -> Sum:
     return {"sum": a + b}
 
 
-@tool
-async def items(count: int) -> list[str]:
-    """Lists."""
-    return [str(number) for number in range(count)]
-
-
 class Cells:
     """A session's cells in one language."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, language: Language) -> None:
         self._session = session
+        self._language: Language = language
 
     async def run(self, source: str, **options: Any) -> ExecutionResult:
-        return await self._session.execute(source, language="python", **options)
+        return await self._session.execute(source, language=self._language, **options)
 
     async def value(self, source: str, **options: Any) -> Any:
         result = await self.run(source, **options)
@@ -60,12 +56,12 @@ class Cells:
 
 
 @asynccontextmanager
-async def notebook(sandbox: Sandboxes, *, check: bool = False, **options: Any) -> AsyncGenerator[Cells]:
+async def notebook(sandbox: Sandboxes, language: Language = "python", *, check: bool = False) -> AsyncGenerator[Cells]:
     async with (
-        Corral([add, items], sandbox=sandbox, check=check, **options) as corral,
+        Corral([add], sandbox=sandbox, check=check) as corral,
         corral.session(context=ANN, keep="variables") as session,
     ):
-        yield Cells(session)
+        yield Cells(session, language)
 
 
 async def test_cells_see_what_earlier_ones_have_bound(warm: Sandboxes) -> None:
@@ -280,6 +276,102 @@ async def test_models_are_told_that_variables_stay(warm: Sandboxes) -> None:
         assert told in corral.model.tools("python")[0].description
         async with corral.session(context=ANN) as session:
             assert told not in corral.model.tools("python", session=session)[0].description
+
+
+async def test_cells_in_typescript_see_what_earlier_ones_have_bound(warm: Sandboxes) -> None:
+    async with notebook(warm, "typescript") as cells:
+        await cells.value(
+            "import path from 'node:path';\nimport { readFile as read, writeFile } from 'fs/promises';\n"
+            "const x: number = 1, y = 2;\nlet unset;\nlet count = 0;\nconst increase = () => ++count;\n"
+            "function f(n: number): number { return x + n; }\nenum Kind { One = 1, Two }\ninterface Row { id: number }\nf(1)"
+        )
+        assert await cells.value("const sum = await tools.add({a: f(1), b: y});\nreturn sum.sum;") == 4
+        assert await cells.value(
+            "let x = 10;\nreturn [f(1), f.name, unset, path.join('a', 'b'), typeof read, typeof writeFile]"
+        ) == [
+            11,
+            "f",
+            None,
+            "a/b",
+            "function",
+            "function",
+        ]
+        assert (
+            await cells.value(
+                "const { sum: total, other = 5, ...rest } = sum, [a, [b]] = [1, [2]];\n"
+                "class A { v = x; static make() { return new A(); } }\nincrease()"
+            )
+            == 1
+        )
+        assert await cells.value(
+            "const row: Row = { id: increase() };\nreturn [count, total, other, rest, a, b, A.make().v, Kind.Two, row]"
+        ) == [2, 4, 5, {}, 1, 2, 10, 2, {"id": 2}]
+        assert await cells.value("function f(n) { return late(n); }\nfunction late(n) { return 100 + n; }\nf(1)") == 101
+        assert await cells.value("const helper = (n) => n;") is None, "helpers are not called"
+        assert await cells.value("async function main() { return helper(f(2)); }") == 102
+        assert (await cells.run("console.log(x, [y])")).console == "10 [ 2 ]\n"
+
+
+async def test_errors_in_typescript_name_the_cell_and_keep_what_was_bound(warm: Sandboxes) -> None:
+    async with notebook(warm, "typescript") as cells:
+        await cells.value("const before = 1;\nfunction f() {\n  return null.x;\n}\n1")
+        failed = await cells.run("const kept = 2;\nf();\nconst after = 3;")
+        assert failed.error is not None
+        assert failed.error.line == 2
+        assert (failed.error.stack or "").splitlines()[1:] == ["    at f (cell_1.ts:3)", "    at program.ts:2:1"]
+        assert "kept: continue from there" in failed.model_text()
+        assert await cells.value("[kept, after]") == [2, None]
+        assert (await cells.run("const kept = 5;\nconst const = 1;")).status == "rejected"
+        assert await cells.value("kept + before") == 3
+
+
+async def test_work_that_a_cell_in_typescript_leaves_behind_ends_with_it(warm: Sandboxes) -> None:
+    async with notebook(warm, "typescript") as cells:
+        await cells.value(
+            "const log = [];\nlet open;\nconst gate = new Promise((resolve) => { open = resolve; });\n"
+            "const call = async (what) => { try { await tools.add({a: 1, b: 1}); log.push('called'); }"
+            " catch (error) { log.push(`${what}: ${error.message}`); } };\n"
+            "const waiting = gate.then(() => call('promise'));\n"
+            "setInterval(() => call('timer'), 1);\nsetTimeout(() => log.push('slept'), 400);\n"
+            "await Promise.race([waiting, 1]);\nreturn 0;"
+        )
+        result = await cells.run("open();\nawait new Promise((resolve) => setTimeout(resolve, 420));\nreturn log")
+        assert result.tool_calls == ()
+        assert not {"called", "slept"} & {*result.value}
+        assert "promise: tools.add was not called: the program had ended" in result.value
+        assert await cells.value("const { add } = tools;\nreturn (await add({a: 1, b: 1})).sum") == 2
+        assert await cells.value("return (await add({a: 1, b: 2})).sum") == 3
+
+
+async def test_each_cell_in_typescript_has_its_own_limits_calls_and_environment(warm: Sandboxes) -> None:
+    async with notebook(warm, "typescript") as cells:
+        one = Limits(calls=1)
+        call = "await tools.add({a: 1, b: 1});\nreturn process.env.A ?? null"
+        assert await cells.value(call, limits=one, env={"A": "x"}) == "x"
+        result = await cells.run(call, limits=one)
+        assert (result.value, [call.sequence for call in result.tool_calls]) == (None, [1])
+        assert await cells.value(call, env={"A": "y"}) == "y"
+        late = await cells.run("const z = 1;\nfor (;;) {}", limits=Limits(wall_seconds=0.2))
+        assert late.status == "timed_out"
+        assert "programs 1 to 4" in late.model_text()
+        assert "not defined" in await cells.error("z")
+
+
+async def test_later_cells_in_typescript_are_checked_with_the_types_of_earlier_ones(warm: Sandboxes) -> None:
+    async with notebook(warm, "typescript", check=True) as cells:
+        await cells.value("interface Row { id: number }\nconst reply = await tools.add({a: 1, b: 2});\nreturn 1;")
+        assert await cells.value("const row: Row = { id: reply.sum };\nrow.id") == 3
+        rejected = await cells.run("console.log(1);\nawait tools.add({ a: reply, b: 1 })")
+        assert rejected.status == "rejected"
+        assert rejected.error is not None
+        assert rejected.error.line == 2
+        assert "No program of this session has bound it" in await cells.error("nothingOfThisName")
+        assert await cells.value("const reply = { total: 4 };\nreply.total") == 4
+        failed = await cells.run("const reply = await tools.add({a: 1, b: 2});\nconst first = reply.sum;\nnull.x;")
+        assert failed.status == "failed"
+        assert await cells.value("[reply.anything, first]") == [None, 3], "its types are unknown now"
+        assert await cells.value("let count = 0;\nimport path from 'path';\ncount") == 0
+        assert await cells.value("count += first;\npath.join('a', `${count}`)") == "a/3"
 
 
 async def test_other_sandboxes_refuse(warm: Sandboxes) -> None:

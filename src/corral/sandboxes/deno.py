@@ -192,7 +192,7 @@ class DenoSandbox(JailedProvider):
                 instead=_INSTEAD,
             ),
         )
-        self._capabilities = replace(self._capabilities, modules=True, durable=True)
+        self._capabilities = replace(self._capabilities, modules=True, durable=True, cells=True)
         self._unjailed = None if can_limit else UnjailedDeno(allow_eval=allow_eval, allow_wasm=allow_wasm)
         self._forks: _ForkingDeno | None = None
         if forks:

@@ -223,6 +223,7 @@ class TypeScriptCheck(Check):
         for variable in self._relaxed.values():
             annotate(edits, variable, "any")
         prefix, suffix = f"export {{}}; type {typed.unused} = typeof codemode; ", ""
+        prefix += "".join(f"declare let {name}: any; " for name in typed.unknown)
         if typed.commonjs:
             prefix += "declare const module: any, exports: any; "
         if self._modules:

@@ -14,6 +14,13 @@ interface Core {
   writeSync(file: number, bytes: Uint8Array): number;
   queueImmediate(immediate: object): void;
   immediateRefCount(increase: boolean): void;
+  AsyncVariable: new () => AsyncVariable;
+}
+
+/** A value that promises, timers and operations of the engine keep for everything that follows from them. */
+interface AsyncVariable {
+  enter(value: number): unknown;
+  get(): number | undefined;
 }
 
 const core = (Deno as unknown as Record<symbol, { core: Core }>)[(Deno as unknown as { internal: symbol }).internal]!.core;
@@ -30,6 +37,12 @@ export const { args } = Deno;
 export const now = performance.now.bind(performance);
 
 const { apply } = Reflect;
+const cell = new core.AsyncVariable();
+const { enter: enterVariable, get: getVariable } = core.AsyncVariable.prototype as AsyncVariable;
+/** Makes everything that starts from now on in this turn, and all that follows from it, belong to a cell. */
+export const enterCell = (number: number): void => void apply(enterVariable, cell, [number]);
+/** The cell that the running code belongs to; undefined if the engine does not say. */
+export const runningCell = (): number | undefined => apply(getVariable, cell, []) as number | undefined;
 const { preventDefault } = Event.prototype;
 const listen = addEventListener;
 

@@ -150,6 +150,12 @@ export function unwatched(name: string): unknown {
   return tripwires.get(name)!.load();
 }
 
+/** Stops a timer of any kind. */
+export function stopTimer(timer: object): void {
+  const kind = "_onImmediate" in timer ? "clearImmediate" : "clearTimeout";
+  apply(unwatched(kind) as (timer: object) => void, globalThis, [timer]);
+}
+
 /** True if a global still has the value behind its tripwire. */
 export function isUnchanged(name: string, value: unknown): boolean {
   return value !== undefined && tripwires.get(name)?.value === value;

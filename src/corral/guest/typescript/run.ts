@@ -5,11 +5,12 @@ import { type Level, makeConsole } from "./console.ts";
 import { CorralError, failureClasses } from "./failures.ts";
 import { giveBackParsed } from "./bigints.ts";
 import { type Seed, World } from "./durable.ts";
-import { defineGlobal, type Timer } from "./globals.ts";
+import { enterCell, runMicrotasks, runningCell } from "./engine.ts";
+import { defineGlobal, stopTimer, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
 import { defineNetwork } from "./network.ts";
-import { Calls, makeTools, observe, type Toolbox } from "./tools.ts";
+import { type CallLimits, Calls, makeTools, observe, type Toolbox } from "./tools.ts";
 import { byteLength, clip, decodeValue, type Encoded, encodeSettled, encodeValue, lostInAllRows, type Settled, ValueError } from "./values.ts";
 
 interface Limits {
@@ -45,6 +46,8 @@ export interface Start {
   mounts?: Mounts;
   /** True if its run must be repeatable. */
   durable?: Seed;
+  /** Number of a notebook's cell: another one can follow. */
+  cell?: number;
   /** True if the program is the trial of a package: `require` returns what the package does while it loads. */
   rehearses?: boolean;
 }
@@ -55,6 +58,8 @@ export interface Loader {
   process: object;
   namespace(specifier: string): unknown;
   require(specifier: string): unknown;
+  /** Takes the texts of a notebook's next cell. */
+  next?(start: Start): void;
 }
 
 /** Services of the process for a run. */
@@ -106,8 +111,9 @@ interface Started {
   awaited: boolean;
 }
 
-/** Name of the program's frames in stack traces. */
+/** Name of the program's frames in stack traces, and the beginning of the names of cells. */
 export const PROGRAM_NAME = "corral:program.ts";
+const CELL_NAME = "corral:cell_";
 /** Maximum number of entries in the lists of an EXIT. */
 const MAX_UNAWAITED = 100;
 const MAX_REMARKS = 20;
@@ -128,7 +134,7 @@ const MAX_WITHIN = 500;
 const { stringify } = JSON;
 const { isArray } = Array;
 const { apply } = Reflect;
-const { create, defineProperty } = Object;
+const { assign, create, defineProperty, freeze } = Object;
 const Settling = Promise;
 const SettledMap = Map;
 const { then } = Promise.prototype;
@@ -141,18 +147,27 @@ const textEncoder = new TextEncoder();
 const encodeInto = textEncoder.encodeInto.bind(textEncoder);
 const queueTask = queueMicrotask;
 
+/** Returns the name of a program's code. */
+export function codeName({ cell }: Start): string {
+  return cell === undefined ? PROGRAM_NAME : `${CELL_NAME}${cell}.ts`;
+}
+
+function isOwn(text: string): boolean {
+  return (apply(includes, text, [PROGRAM_NAME]) as boolean) || (apply(includes, text, [CELL_NAME]) as boolean);
+}
+
 /** Keeps only the program's own frames in a stack. All others are ours, and name files of the host. */
 function programFramesOnly(error: Error, sites: object[]): string {
   let stack = `${error.name}: ${error.message}`;
   for (let index = 0; index < sites.length; index++) {
     const frame = `${sites[index]}`;
-    if (apply(includes, frame, [PROGRAM_NAME])) stack += `\n    at ${frame}`;
+    if (isOwn(frame)) stack += `\n    at ${frame}`;
   }
   return stack;
 }
 
 export class Run {
-  readonly start: Start;
+  start: Start;
   /**
    * True while the engine's event loop serves the program: a timer runs, or the program has used something that
    * completes there.
@@ -168,6 +183,9 @@ export class Run {
   #calls: Calls;
   #toolbox: Toolbox;
   #load = load;
+  #loader: Loader | undefined;
+  /** Work of earlier cells, which the engine does not attribute to them, can still complete. */
+  #hasOldWork = false;
   #logBytes = 0;
   #droppedLogBytes = 0;
   #unsent = 0;
@@ -187,7 +205,6 @@ export class Run {
     giveBackParsed(() => this.#remark("JSON.parse got a value that is already parsed, and returned it unchanged"));
     this.start = start;
     this.#host = host;
-    const { calls, calls_in_flight, tool_input_bytes } = start.limits;
     const send = (payload: string, { tagged }: { tagged: boolean }) => {
       host.send(Kind.call, tagged, payload);
       // The first call is sent at once, whatever the program does next. Later calls of this turn are sent together, but
@@ -201,9 +218,51 @@ export class Run {
       host.send(Kind[message], false, `[${sequence}]`);
       if (this.asynchronous) this.#flushSoon();
     };
-    this.#calls = new Calls(send, tell, { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes, services: start.services });
+    this.#calls = new Calls(send, tell, this.#callLimits());
     this.#toolbox = makeTools(start.tools, this.#calls);
     if (start.durable) this.world = new World(start.durable, this.#calls, this);
+  }
+
+  #callLimits(): CallLimits {
+    const { cell, limits: { calls, calls_in_flight, tool_input_bytes }, services } = this.start;
+    const isLeftBehind = (): boolean => {
+      const running = runningCell();
+      return running === undefined ? this.#hasOldWork : running !== cell;
+    };
+    return { calls, callsInFlight: calls_in_flight, inputBytes: tool_input_bytes, services, isLeftBehind: cell === undefined ? undefined : isLeftBehind };
+  }
+
+  /** Ends the work that a cell leaves behind, before its EXIT. */
+  end(): void {
+    this.#calls.end();
+    for (let index = 0; index < this.#timerCount; index++) {
+      const { timer } = this.#timers[index]!;
+      if (!timer._destroyed) stopTimer(timer);
+    }
+    this.#timerCount = 0;
+    runMicrotasks();
+  }
+
+  /** Begins a notebook's next cell: globals stay as they are. */
+  next(start: Start): void {
+    const { tools, env } = this.start;
+    this.start = start;
+    this.#hasOldWork ||= this.#staysAsynchronous;
+    this.asynchronous = this.#staysAsynchronous;
+    this.#logBytes = this.#droppedLogBytes = this.#unsent = 0;
+    this.#outcome = this.#held = this.#printed = undefined;
+    this.#flushing = this.#closing = this.#stopped = this.#raced = false;
+    this.#remarks = [];
+    this.#calls.begin(this.#callLimits());
+    if (stringify(tools) !== stringify(start.tools)) {
+      this.#toolbox = makeTools(start.tools, this.#calls);
+      defineGlobal("tools", this.#toolbox.tools);
+      defineGlobal("codemode", this.#toolbox.tools);
+    }
+    if (stringify(env) !== stringify(start.env)) {
+      defineGlobal("process", freeze({ ...this.#loader?.process, env: freeze(assign(create(null) as object, start.env)) }));
+    }
+    this.#loader?.next?.(start);
   }
 
   /** Adds the globals of this run to a scope that has only the language and the platform. */
@@ -225,7 +284,7 @@ export class Run {
       defineNetwork((name, input, boundary) => this.service(name, input, boundary));
       this.#load = loadNothing("; send requests by `fetch`");
     }
-    const loader = this.#host.load?.(this.start);
+    const loader = this.#loader = this.#host.load?.(this.start);
     if (loader) {
       defineGlobal("process", loader.process);
       defineGlobal("require", (specifier: unknown) => loader.require(`${specifier}`));
@@ -277,6 +336,7 @@ export class Run {
   }
 
   enter(program: Program): void {
+    if (this.start.cell !== undefined) enterCell(this.start.cell);
     const enter: Enter = async (value, destructures) =>
       typeof value === "function"
         ? (value as (tools: object) => unknown)(destructures ? this.#toolbox.plain : this.#toolbox.tools)
@@ -507,7 +567,7 @@ export class Run {
       const memory = error instanceof RangeError && error.message === "Array buffer allocation failed";
       const code = error instanceof CorralError ? `${error.code}` : memory ? "memory_exceeded" : "program_failed";
       const within = error instanceof AggregateError && isArray(error.errors) ? error.errors : [];
-      const stack = within[0] instanceof Error && !apply(includes, `${error.stack}`, [PROGRAM_NAME]) ? within[0].stack : error.stack;
+      const stack = within[0] instanceof Error && !isOwn(`${error.stack}`) ? within[0].stack : error.stack;
       this.#settleError(code, `${error.name}`, `${error.message}${this.#listed(within)}`, `${stack}`, cause);
     } catch {
       this.#settleError("program_failed", "Error", "the program threw an object that cannot be read", "");

@@ -16,6 +16,8 @@ export interface CallLimits {
   plain?: boolean;
   /** Granted services of the host: names that begin with `$`. Calling them does not count as a tool call. */
   services?: readonly string[];
+  /** True for a caller that an earlier cell of the notebook has left behind. */
+  isLeftBehind?: () => boolean;
 }
 
 /** `[sequence, tool, error, stack of the call, whether something other than the program awaited it]` */
@@ -328,6 +330,35 @@ export class Calls {
     this.#limits = limits;
   }
 
+  /** Begins the calls of a notebook's next cell, after `end`. */
+  begin(limits: CallLimits): void {
+    this.#limits = limits;
+    this.#made = this.#sequence = this.#firstWaiting = this.#lastWaiting = 0;
+    this.#calls = create(null);
+    this.#waiting = create(null);
+    this.inFlight = this.#servicesPending = this.unread = 0;
+    this.replaced = this.#left = this.#closed = this.#abandoned = false;
+  }
+
+  /** Fails the calls that a cell has left behind, and ends their streams: no reply will come. */
+  end(): void {
+    this.abandon();
+    this.#each((call) => {
+      const { pending, stream } = call;
+      if (pending === undefined) return;
+      const failure = callFailure("cancelled", "ExecutionCancelled", `tools.${clip(call.tool, 50)}: the cell that called it has ended`, call.site);
+      call.pending = undefined;
+      if (stream !== undefined) return ToolStream.end(stream, failure);
+      CallPromise.quiet(pending.promise);
+      pending.reject(failure);
+    });
+  }
+
+  /** True if the program has ended, or its cell has. */
+  get #isOver(): boolean {
+    return this.#closed || this.#limits.isLeftBehind?.() === true;
+  }
+
   /**
    * Number of calls whose replies still matter: sent or waiting calls without a reply, except streams that are not
    * being read.
@@ -397,7 +428,7 @@ export class Calls {
   call(tool: string, args: readonly unknown[], boundary: ToolFunction): Promise<unknown> {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
-    if (this.#closed) {
+    if (this.#isOver) {
       return refused("cancelled", "ExecutionCancelled", `tools.${clip(tool, 50)} was not called: the program had ended`, site);
     }
     if (this.grants(tool)) return this.service(tool, args[0], boundary);
@@ -443,7 +474,7 @@ export class Calls {
   service(name: string, content: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
     const site: Site = { stack: "" };
     captureStackTrace(site, boundary);
-    if (this.#closed) return refused("cancelled", "ExecutionCancelled", `${name} was not called: the program had ended`, site);
+    if (this.#isOver) return refused("cancelled", "ExecutionCancelled", `${name} was not called: the program had ended`, site);
     try {
       const input = encodeValue(content === undefined ? {} : content, "input", this.#limits.inputBytes, this.#limits.plain);
       return this.#submit(name, stringify(name), input, site, true);

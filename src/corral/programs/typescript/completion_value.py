@@ -78,9 +78,15 @@ class Ending:
     """Callees that receive the tools: functions, names of functions, or None if that is known only at run time."""
 
 
-def give_result(root: Node, edits: Edits, names: Names, entry: Entry | None, returns: bool) -> Ending:
-    """Adds the edits that make the program return its value. `returns` is true if it has a top-level `return`."""
-    program = _Program(root, edits, names, entry)
+def give_result(
+    root: Node, edits: Edits, names: Names, entry: Entry | None, returns: bool, *, is_cell: bool = False
+) -> Ending:
+    """Adds the edits that make the program return its value. `returns` is true if it has a top-level
+    `return`.
+
+    A cell's functions are for later ones; only one with a usual name is called.
+    """
+    program = _Program(root, edits, names, entry, is_cell=is_cell)
     ending = program.end(returns)
     ending.entered = program.entered
     return ending
@@ -94,8 +100,9 @@ def named(root: Node, entered: Sequence[Node | str | None]) -> list[Node]:
 
 
 class _Program:
-    def __init__(self, root: Node, edits: Edits, names: Names, entry: Entry | None) -> None:
+    def __init__(self, root: Node, edits: Edits, names: Names, entry: Entry | None, *, is_cell: bool) -> None:
         self._entry = entry
+        self._is_cell = is_cell
         self._root = root
         self._edits = edits
         self._names = names
@@ -116,7 +123,8 @@ class _Program:
             return Ending(diagnostics=[] if returns else _console_remark(last, self._edits.text))
         if returns or self._root.has_error:
             return Ending()
-        if is_a(last, *VARIABLES) and len(declared := declared_names(last)) == 1:
+        is_helper = self._is_cell and last is not None and bool(_named_functions([last]))
+        if is_a(last, *VARIABLES) and len(declared := declared_names(last)) == 1 and not is_helper:
             return Ending(f"return {declared[0]};")
         return Ending(diagnostics=[_no_result(last, self._edits.text)])
 
@@ -134,6 +142,8 @@ class _Program:
         for name in ENTRY_NAMES:
             if name in self._functions and not self._is_used(name):
                 return name
+        if self._is_cell:
+            return None
         if last is None:
             candidates = [name for each in self._statements for name, _ in _named_functions([each])]
         else:

@@ -59,10 +59,13 @@ def rewrite_modules(
     names: Names,
     redeclared: frozenset[int],
     types: Sequence[tuple[int, int]],
+    *,
+    keeps_all: bool = False,
 ) -> tuple[tuple[str, ...], Entry | None]:
     """Rewrites every import and export. Returns the imported modules, in order, and the entry.
 
-    `redeclared` are the offsets of imports whose names are declared again, `types` the erased ranges.
+    `redeclared` are the offsets of imports whose names are declared again, `types` the erased ranges. `keeps_all`:
+    later cells can use an import that this one does not use.
     """
     imports: list[tuple[int, str | None]] = []
     entry = None
@@ -72,7 +75,7 @@ def rewrite_modules(
     for node in findings.imports:
         if node.start_byte in top_level and not node.has_error:
             keyword = "var" if node.start_byte in redeclared else "const"
-            imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword, used)))
+            imports.append((node.start_byte, _rewrite_import(node, edits, names, keyword, None if keeps_all else used)))
     for node in findings.exports:
         if node.start_byte in top_level and not node.has_error:
             exported, specifier = _rewrite_export(node, edits, names)
@@ -97,17 +100,17 @@ def _used_names(root: Node, apart: Sequence[tuple[int, int]]) -> frozenset[str]:
     return frozenset(used)
 
 
-def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str, used: frozenset[str]) -> str | None:
+def _rewrite_import(node: Node, edits: Edits, names: Names, keyword: str, used: frozenset[str] | None) -> str | None:
     """Turns an import into a `const` or `var` declaration with a call to the loader. Returns its specifier.
 
-    An unused import declares nothing, and can fail without effect.
+    An unused import declares nothing, and can fail without effect. `used` is None if all are.
     """
     clause = child_of_type(node, "import_clause", "import_require_clause")
     if clause is not None and _imports_only_types(clause):
         edits.blank(node.start_byte, node.end_byte, first=b";")
         return None
     source = part(node, "source")
-    if source is not None and clause is not None and used.isdisjoint(imported_names(clause)):
+    if source is not None and clause is not None and used is not None and used.isdisjoint(imported_names(clause)):
         edits.blank(node.start_byte, source.start_byte, first=b";")
         _load(node, source, edits, names, unused=True)
         return text_of(source)[1:-1]

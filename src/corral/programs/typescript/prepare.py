@@ -45,6 +45,7 @@ from corral.programs.syntax.typescript import (
     text_of,
     walk,
 )
+from corral.programs.typescript.cells import Shared, share_variables
 from corral.programs.typescript.commonjs import COMMONJS_PREFIX, rewrite_commonjs
 from corral.programs.typescript.completion_value import give_result, named
 from corral.programs.typescript.lower import rejected
@@ -166,25 +167,29 @@ def prepare_typescript(source: str, bound: frozenset[str] | None = None) -> Prog
     names = recovered.names
     if findings.broken is not None:
         raise _syntax_error(findings.broken, edits.text)
-    del bound
     if (own := own_tools(root)) is not None:
         raise rejected("`tools` is a global; do not define it: call the tools as they are declared", edits.text, own)
     erased = len(edits.made)
     types = tuple(edits.replaced())
     redeclared = _redeclare(root, recovered.blocks, edits)
+    after_redeclared = len(edits.made)
     top_level = [each for each in findings.imports if each.parent == root]
     of_tools, rewritten = rewrite_tool_imports(top_level, edits, redeclared)
     made = [*edits.made[: recovered.erased.before], *edits.made[erased:]]
     findings = replace(findings, imports=[each for each in findings.imports if each.start_byte not in rewritten])
-    imports, entry = rewrite_modules(root, findings, edits, names, redeclared, types)
+    imports, entry = rewrite_modules(root, findings, edits, names, redeclared, types, keeps_all=bound is not None)
     rewritten_to = len(edits.made)
     commonjs = rewrite_commonjs(root, edits) if entry is None else None
     made += edits.made[rewritten_to:]
-    ending = give_result(root, edits, names, entry or commonjs, findings.returns)
+    shared = Shared((), "", "")
+    if bound is not None:
+        edits = Edits(edits.text, made=(*edits.made[:erased], *edits.made[after_redeclared:]))
+        shared = share_variables(root, edits, names)
+    ending = give_result(root, edits, names, entry or commonjs, findings.returns, is_cell=bound is not None)
     guard_words(root, edits)
     declared = COMMONJS_PREFIX if commonjs else ""
     parameters = f"{names.load}, {names.entry}"
-    prefix = f'(async function ({parameters}) {{"use strict"; {declared}{names.label}: {{'
+    prefix = f'{shared.script}(async function ({parameters}) {{"use strict"; {declared}{names.label}: {{{shared.first}'
     suffix = f"\nconst {names.label} = 0; {ending.code} break {names.label}; }} }})"
     code, positions = edits.apply(prefix.encode(), suffix.encode())
     program = Program(
@@ -206,6 +211,7 @@ def prepare_typescript(source: str, bound: frozenset[str] | None = None) -> Prog
             commonjs=commonjs is not None,
             nodes=root.descendant_count,
         ),
+        binds=shared.names,
     )
     if findings.stray_await is not None:
         error = _stray_await(findings.stray_await, edits.text)

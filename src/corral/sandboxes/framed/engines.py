@@ -168,6 +168,7 @@ class _V8(GuestEngine):
     crashes_out_of_memory = True
     _wrapper = re.compile(r"(at (?:async )?)(?:<anonymous>|Object\.<anonymous>) \(([^()]*)\)$")
     """The function around the program is not the model's, so its frames show only the position."""
+    _earlier = re.compile(r"\b(cell_\d{1,7}\.ts:\d{1,7}):\d{1,7}", re.ASCII)
 
     def trace(self, stack: str, program: Program) -> Trace:
         """The innermost frame is the first."""
@@ -180,6 +181,8 @@ class _V8(GuestEngine):
             if place is not None:
                 position = position or _position(place, program)
                 frames.append(self.locate(self._wrapper.sub(r"\1\2", line), program))
+            elif self._earlier.search(line) is not None:
+                frames.append(self._earlier.sub(r"\1", self._wrapper.sub(r"\1\2", line)))
             elif not line.lstrip().startswith("at ") and not frames:
                 header.append(line)
         return Trace("\n".join([*header, *frames]), position)

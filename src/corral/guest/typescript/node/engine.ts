@@ -42,6 +42,10 @@ export const write = (bytes: Uint8Array): number => writeSync(1, bytes);
 export const exit: (code: number) => void = process.exit.bind(process);
 export const now = performance.now.bind(performance);
 
+/** Guests in Node have no cells. */
+export const enterCell = (_number: number): void => {};
+export const runningCell = (): number | undefined => undefined;
+
 /** Calls back after this turn of the event loop, which also reports unhandled rejections. */
 export function nextTurn(callback: () => void): void {
   turn(() => {

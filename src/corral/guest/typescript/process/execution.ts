@@ -9,7 +9,7 @@ import { args, compile, evaluate, hasTicks, nextTurn, now, onFailures, runMicrot
 import { type Frame, FrameReader, FrameWriter, NONCE_BYTES, PROTOCOL } from "../frames.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
-import { type Host, type Program, PROGRAM_NAME, Run, type Start } from "../run.ts";
+import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
 import { decodeValue } from "../values.ts";
 import { fileNamespace } from "./files.ts";
 import { loadBuiltIns, loaderOf } from "./modules.ts";
@@ -52,7 +52,8 @@ export function execute(streams: Streams): void {
 }
 
 function readStart(streams: Streams): Start {
-  const { payload } = nextFrame(streams);
+  let { kind, payload } = nextFrame(streams);
+  while (kind !== Kind.start) ({ kind, payload } = nextFrame(streams)); // replies that the cell before did not wait for
   const source = reader.nonce;
   for (let index = 0; index < NONCE_BYTES; index++) nonce[index] = source[index]!; // preloaded code may have changed the method
   return (decodeValue(payload, false) as [Start])[0];
@@ -77,6 +78,8 @@ class Execution {
   #reading = false;
   /** True after `exit`, which does not always end the process. */
   #exited = false;
+  /** True between the cells of a notebook: nothing may be sent. */
+  #isSilent = false;
 
   constructor(start: Start, streams: Streams) {
     const { write } = streams;
@@ -85,7 +88,9 @@ class Execution {
     this.#streams = streams;
     this.#flush = flush;
     const host: Host = {
-      send: (kind, tagged, payload) => writer.append(kind, tagged, payload, nonce),
+      send: (kind, tagged, payload) => {
+        if (!this.#isSilent) writer.append(kind, tagged, payload, nonce);
+      },
       flush,
       concluded: () => {
         if (this.run.asynchronous) this.#finishWhenOver();
@@ -98,10 +103,14 @@ class Execution {
 
   execute(): void {
     current = this;
+    this.run.defineGlobals();
+    this.#begin();
+  }
+
+  #begin(): void {
     const { run } = this;
-    run.defineGlobals();
     const { code } = this.#start;
-    const compiled = compile(() => evaluate(code, PROGRAM_NAME) as Program);
+    const compiled = compile(() => evaluate(code, codeName(this.#start)) as Program);
     if ("program" in compiled) run.enter(compiled.program);
     else run.reject(compiled.refusal);
     this.#pump();
@@ -174,7 +183,14 @@ class Execution {
     this.#reading = true;
     try {
       for (;;) {
-        this.#receive(await this.#streams.readAsynchronously(reader.room()));
+        const count = await this.#streams.readAsynchronously(reader.room());
+        if (this.#isSilent) {
+          this.#reading = false;
+          if (count === 0) this.#streams.exit();
+          reader.filled(count);
+          return nextTurn(() => this.#next());
+        }
+        this.#receive(count);
         if (this.run.over) this.#finishWhenOver();
         else if (this.run.resumePump()) {
           this.#reading = false;
@@ -212,10 +228,22 @@ class Execution {
 
   #exit(): void {
     this.#exited = true;
+    const isCell = this.#start.cell !== undefined;
     try {
+      if (isCell) this.run.end();
       this.run.exit();
+      this.#isSilent = isCell;
     } finally {
-      this.#streams.exit(); // even if the program has broken something that the line above needs
+      if (!this.#isSilent) this.#streams.exit(); // even if the program has broken something that the lines above need
     }
+    if (this.#isSilent && !this.#reading) nextTurn(() => this.#next());
+  }
+
+  /** Runs a notebook's next cell. */
+  #next(): void {
+    const start = this.#start = readStart(this.#streams);
+    this.#exited = this.#isSilent = false;
+    this.run.next(start);
+    this.#begin();
   }
 }

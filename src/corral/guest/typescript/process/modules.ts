@@ -136,6 +136,11 @@ export class Modules implements Loader {
     }
   }
 
+  next({ modules, services = [] }: Start): void {
+    this.#texts = modules ?? NO_TEXTS;
+    this.#networked = services.includes("$fetch");
+  }
+
   /** Evaluates a package with its dependencies. A failure is left to the program that imports the package. */
   preload(name: string, asynchronous: boolean): void {
     try {
