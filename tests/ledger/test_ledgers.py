@@ -48,7 +48,7 @@ async def recorded(path: Path, calls: int = 3, keys: Mapping[str, bytes] = KEYS,
     for number in range(calls):
         records.writer.put(claim, call(number + 1, number))
     await records.decide(name, 1, b"tool", Approved(by="ann"))
-    await records.end(claim, "paused", {"replies": calls})
+    await records.end(claim, "paused", lambda: {"replies": calls})
     await records.writer.aclose()
 
 
@@ -205,10 +205,10 @@ async def test_a_write_that_fails_ends_the_claims_of_its_rows(caplog: pytest.Log
     assert told == [one]
     ledger.full = False
     with pytest.raises(LedgerFailed):
-        await records.end(one, "succeeded", {})
+        await records.end(one, "succeeded", dict)
     records.writer.put(two, call(1, 0))
     await records.writer.durable(two)
-    await records.end(two, "succeeded", {})
+    await records.end(two, "succeeded", dict)
     assert not (await records.load("one")).calls
     await records.writer.aclose()
 
@@ -244,8 +244,8 @@ async def test_a_host_that_was_slow_writes_nothing_more(tmp_path: Path) -> None:
     with pytest.raises(HeldElsewhere, match="another host has taken over a"):
         await slow.writer.durable(old)
     with pytest.raises(LedgerError, match="taken over"):
-        await slow.end(old, "succeeded", {})
-    await quick.end(new, "succeeded", {})
+        await slow.end(old, "succeeded", dict)
+    await quick.end(new, "succeeded", dict)
     with pytest.raises(HeldElsewhere, match="a has ended: succeeded"):
         await slow.claim("a")
     assert not (await slow.load("a")).calls
@@ -257,7 +257,7 @@ async def test_what_is_paused_for_too_long_is_not_resumed() -> None:
     ledger = MemoryLedger(expires_seconds=1e-9)
     records = Records(ledger)
     claim = await records.create("a", OWNER, HEAD)
-    await records.end(claim, "paused", {})
+    await records.end(claim, "paused", dict)
     with pytest.raises(HeldElsewhere, match="a has expired"):
         await records.claim("a")
     assert await records.writer.run(records.writer.prune) == 1

@@ -187,7 +187,7 @@ async def test_a_server_that_is_gone_fails_in_one_line_until_it_is_back(
     await records.end(claim, "running", None)
     again, recorded = await other.claim("a")
     assert (again.number, recorded.calls) == (2, [])
-    await other.end(again, "succeeded", {})
+    await other.end(again, "succeeded", dict)
     for each in (records, other):
         await each.writer.aclose()
 
@@ -199,7 +199,7 @@ async def test_leases_are_by_the_clock_of_the_server(url: str, monkeypatch: pyte
     monkeypatch.setattr(base.time, "time", lambda: 1e12)
     with pytest.raises(HeldElsewhere, match=r"can be resumed in \d\d s"):
         await two.claim("a")
-    await one.end(claim, "paused", {})
+    await one.end(claim, "paused", dict)
     assert (await two.load("a")).execution.updated < 1e12
     for each in (one, two):
         await each.writer.aclose()
@@ -211,7 +211,7 @@ async def test_rows_are_sealed_and_one_that_was_altered_is_refused(url: str) -> 
     claim = await records.create("a", OWNER, HEAD)
     records.writer.put(claim, call(1, 0))
     await records.decide("a", 1, b"tool", Approved(by="ann"))
-    await records.end(claim, "paused", {"replies": 1})
+    await records.end(claim, "paused", lambda: {"replies": 1})
     recorded = await records.load("a")
     assert ([*recorded.calls], recorded.decisions) == ([call(1, 0)], {(1, b"tool"): Approved(by="ann")})
     run = anyio.to_thread.run_sync
@@ -268,7 +268,7 @@ def test_the_command_reads_it(url: str, capfd: pytest.CaptureFixture[str], monke
 
     async def record() -> None:
         records = Records(as_ledger(url))
-        await records.end(await records.create("execution-1", OWNER, HEAD), "paused", {})
+        await records.end(await records.create("execution-1", OWNER, HEAD), "paused", dict)
         await records.writer.aclose()
 
     anyio.run(record)

@@ -167,7 +167,7 @@ async def run_in_turn(function: Callable[[Unpack[Arguments]], T], *arguments: *A
 
 
 def _in_short_steps(function: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
-    with _short_steps, gc_disabled():
+    with short_steps, gc_disabled():
         return function(*arguments)
 
 
@@ -201,8 +201,8 @@ class _ShortSteps:
             self.__exit__()
 
 
-_short_steps = _ShortSteps()
-after_fork(_short_steps.end_in_fork)
+short_steps = _ShortSteps()
+after_fork(short_steps.end_in_fork)
 
 
 async def wait_for_job(job: Future[T], seconds: float) -> T:

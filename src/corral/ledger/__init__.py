@@ -2,7 +2,7 @@
 
 from corral.ledger.base import Ledger
 from corral.ledger.postgres import PostgresLedger
-from corral.ledger.records import Recorded, Records
+from corral.ledger.records import WAITING, Recorded, Records
 from corral.ledger.rows import CallRow, CallStatus, ExecutionStatus, StoredCall, StoredDecision, StoredExecution
 from corral.ledger.sqlite import LedgerSource, MemoryLedger, SqliteLedger, as_ledger
 from corral.ledger.writer import LEASE_SECONDS, Claim
@@ -10,6 +10,7 @@ from corral.types import Retry, Settled
 
 __all__ = [
     "LEASE_SECONDS",
+    "WAITING",
     "CallRow",
     "CallStatus",
     "Claim",

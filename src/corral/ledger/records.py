@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 import anyio
 from pydantic_core import from_json, to_json
 
+from corral.concurrency.fairness import run_in_turn
 from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError
 from corral.guest import decode_value, encode_value, plain_json
 from corral.ledger.base import Ledger
@@ -19,6 +20,9 @@ from corral.types import Approved, Denied, Owner, Retry, Settled, Settlement
 
 T = TypeVar("T")
 
+WAITING = ("pending", "uncertain")
+"""Statuses of calls that wait for a decision."""
+_OPEN: tuple[ExecutionStatus, ...] = ("running", "paused")
 _DECISIONS: Mapping[str, type[Any]] = {"approved": Approved, "denied": Denied, "retry": Retry, "settled": Settled}
 
 
@@ -46,13 +50,12 @@ class Records:
         self.writer = Writer(ledger)
 
     async def create(self, execution_id: str, owner: Owner, head: Mapping[str, Any]) -> Claim:
-        """Records a new execution, durably, and claims it for this host.
+        """Records a new execution, and claims it for this host. It is durable with its first change, decision or end.
 
         Raises:
             HeldElsewhere: another host has just recorded one of that id.
             LedgerError: it could not be recorded.
         """
-        sealed = self.ledger.ring.seal(to_json(head), _head_place(execution_id, owner.organization_id, owner.user_id))
         claim = Claim(execution_id, 1)
         is_new = False
 
@@ -60,6 +63,7 @@ class Records:
             nonlocal is_new
             now = self.ledger.now()
             owned = execution_id, owner.organization_id, owner.user_id
+            sealed = self.ledger.ring.seal(to_json(head), _head_place(*owned))
             try:
                 self.ledger.create(StoredExecution(*owned, "running", now, now, 1, now + LEASE_SECONDS, sealed))
             except Exception as error:
@@ -143,19 +147,36 @@ class Records:
             lambda: None if (row := ledger.get(execution_id)) is None else self._recorded(execution_id, row)
         )
 
-    async def end(self, claim: Claim, status: ExecutionStatus, result: Mapping[str, Any] | None) -> None:
-        """Ends a claim, durably: the execution has ended or paused. None leaves the recorded result.
+    async def undecided(self, execution_id: str) -> Sequence[CallRow] | None:
+        """Reads the calls of an execution that wait for a decision, none if it has ended; None if the ledger has no
+        such execution.
+
+        Raises:
+            LedgerError: they cannot be read.
+        """
+
+        def job() -> list[CallRow] | None:
+            if (execution := self.ledger.get(execution_id)) is None:
+                return None
+            stored = self.ledger.calls(execution_id) if execution.status in _OPEN else ()
+            return [self._call(each) for each in stored if each.status in WAITING]
+
+        return await self.writer.run(job)
+
+    async def end(self, claim: Claim, status: ExecutionStatus, result: Callable[[], Mapping[str, Any]] | None) -> None:
+        """Ends a claim, durably: the execution has ended or paused. `result` is called in the writer's thread; None
+        leaves the recorded result.
 
         Raises:
             LedgerError: it could not be recorded, or the claim is another by now.
         """
         place = _result_place(claim.execution_id)
-        body = None if result is None else plain_json({**result, "status": status})
-        sealed = None if body is None else self.ledger.ring.seal(body, place)
 
         def job() -> LedgerError | None:
             if result is not None and claim.failure is not None:
                 return claim.failure
+            body = None if result is None else plain_json({**result(), "status": status})
+            sealed = None if body is None else self.ledger.ring.seal(body, place)
             if not self.ledger.end(claim.execution_id, claim.number, status, sealed, now=self.ledger.now()):
                 return HeldElsewhere(f"another host has taken over {claim.execution_id}")
             self.writer.release(claim)
@@ -178,7 +199,7 @@ class Records:
         place = _decision_place(execution_id, sequence, binding)
         body = {name: getattr(decision, name) for name in ("type", "by", "reason") if hasattr(decision, name)}
         if isinstance(decision, Settled):
-            text, tagged = encode_value(decision.value, "value")
+            text, tagged = await run_in_turn(encode_value, decision.value, "value")
             body["value"] = [text.decode(), tagged]
         stored = StoredDecision(execution_id, sequence, binding, self.ledger.ring.seal(to_json(body), place))
 
@@ -218,9 +239,7 @@ class Records:
             calls: dict[str, list[CallRow]] = {}
             for stored in self.ledger.waiting(user_id=user_id, organization_id=organization_id, limit=limit):
                 calls.setdefault(stored.execution_id, []).append(self._call(stored))
-            executions = self.ledger.list(
-                statuses=("paused", "running"), user_id=user_id, organization_id=organization_id, limit=limit
-            )
+            executions = self.ledger.list(statuses=_OPEN, user_id=user_id, organization_id=organization_id, limit=limit)
             return [
                 read(each, self._head(each), waiting)
                 for each in executions

@@ -16,6 +16,7 @@ from threading import Lock, Thread
 from typing import TypeVar
 
 from corral.concurrency.event_loop import OneShot, asyncio_loop, one_shot_factory
+from corral.concurrency.fairness import short_steps
 from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
 from corral.errors import CorralError, HeldElsewhere, LedgerError, LedgerFailed
@@ -189,32 +190,32 @@ class Writer:
 
     def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
         with self._working:  # after the thread before, if it is still ending
-            while self._do_next(jobs):
-                now = time.monotonic()
-                if self._flush_at is not None and now >= self._flush_at:
-                    self._flush()
-                if now >= self._look_at:
-                    for name in {**self._claims}:
-                        self.look(name)
-                    self._look_at = now + _LOOK_SECONDS
-                if now >= self._renew_at:
-                    self._renew()
-                    self._renew_at = now + _RENEW_SECONDS
-                if now >= self._prune_at:
-                    self._prune()
-                    self._prune_at = now + _PRUNE_SECONDS
-            self._flush()
+            job: _Job | None = _nothing
+            while job is not None:
+                try:
+                    job = jobs.get(timeout=max(0.0, self._next() - time.monotonic()))
+                except Empty:
+                    job = _nothing
+                with short_steps:  # so that an event loop does not wait for long values
+                    self._do(job or self._flush)
             self.ledger.close()
 
-    def _do_next(self, jobs: SimpleQueue[_Job | None]) -> bool:
-        """Does one job, or waits until something is due. False at the end."""
-        try:
-            job = jobs.get(timeout=max(0.0, self._next() - time.monotonic()))
-        except Empty:
-            return True
-        if job is not None:
-            job()
-        return job is not None
+    def _do(self, job: _Job) -> None:
+        """Does a job, and what is due."""
+        job()
+        now = time.monotonic()
+        if self._flush_at is not None and now >= self._flush_at:
+            self._flush()
+        if now >= self._look_at:
+            for name in {**self._claims}:
+                self.look(name)
+            self._look_at = now + _LOOK_SECONDS
+        if now >= self._renew_at:
+            self._renew()
+            self._renew_at = now + _RENEW_SECONDS
+        if now >= self._prune_at:
+            self._prune()
+            self._prune_at = now + _PRUNE_SECONDS
 
     def _next(self) -> float:
         claims = {**self._claims}.values()

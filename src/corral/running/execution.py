@@ -845,7 +845,7 @@ class Execution:
             if resumable and result.status != "paused":
                 await recording.records.end(claim, "paused" if recording.was_paused else "running", None)
             else:
-                await recording.records.end(claim, result.status, journal.result(result) if journal else {})
+                await recording.records.end(claim, result.status, partial(journal.result, result) if journal else dict)
         except LedgerError as error:
             if result.status in ("succeeded", "paused"):
                 failed = failed_exit(error)

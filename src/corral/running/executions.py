@@ -15,7 +15,7 @@ from corral.arguments import checked
 from corral.calls import Call, Grant, ParkedCalls
 from corral.errors import AccessDenied, ConfigError, HeldElsewhere
 from corral.guest import UnencodableValue, decode_value
-from corral.ledger import CallRow, Claim, ExecutionStatus, Recorded, Records, StoredExecution
+from corral.ledger import WAITING, CallRow, Claim, ExecutionStatus, Recorded, Records, StoredExecution
 from corral.results import ExecutionResult
 from corral.running.execution import Execution
 from corral.running.journal import Recording, asked_of, changes_something, is_uncertain, reply_of, result_of
@@ -36,7 +36,6 @@ from corral.types import (
     Settlement,
 )
 
-_WAITING = ("pending", "uncertain")
 _UNDONE = ("undoing", "undone")
 _MOST_EARLIER = 100
 """Maximum number of executions that are read for `after`."""
@@ -188,18 +187,16 @@ class Executions:
             LedgerError: the decision could not be recorded.
         """
         named = {sequence: replace(each, by=each.by or by) for sequence, each in decisions.items()}
-        recorded = None if self._ledger is None else await self._ledger.find(execution_id)
-        if self._ledger is None or recorded is None:
+        undecided = None if self._ledger is None else await self._ledger.undecided(execution_id)
+        if self._ledger is None or undecided is None:
             return frozenset(
                 sequence
                 for sequence, each in named.items()
                 if isinstance(each, Approved | Denied) and self._parked.decide(execution_id, sequence, each)
             )
         decided = set[int]()
-        if recorded.execution.status not in ("running", "paused"):
-            return frozenset()
         context = ExecutionContext()
-        waiting = {row.sequence: row for row in recorded.calls if row.status in _WAITING}
+        waiting = {row.sequence: row for row in undecided}
         for sequence, decision in named.items():
             if (row := waiting.get(sequence)) is None:
                 continue
@@ -321,7 +318,7 @@ class Executions:
             with anyio.CancelScope(shield=True):
                 await records.end(claim, recorded.execution.status, None)
             raise
-        await records.end(claim, "rolled_back", recorded.result)
+        await records.end(claim, "rolled_back", lambda: recorded.result)
         return Rollback(execution_id=execution_id, calls=tuple(calls))
 
     async def _roll_back(self, row: CallRow, grant: Grant, claim: Claim) -> UndoneCall | None:
@@ -556,7 +553,7 @@ def _waiting(recorded: Recorded, context: ExecutionContext) -> builtins.list[tup
     """Returns the calls that wait, with the digests that decisions on them are bound to; none if it has ended."""
     execution = recorded.execution
     calls = recorded.calls if execution.status in ("running", "paused") else ()
-    return [asked_of(row, context, execution.execution_id) for row in calls if row.status in _WAITING]
+    return [asked_of(row, context, execution.execution_id) for row in calls if row.status in WAITING]
 
 
 def _full_record(recorded: Recorded) -> ExecutionRecord:
