@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,10 @@ async def test_what_is_paused_for_too_long_is_not_resumed() -> None:
     with pytest.raises(ConfigError, match="has no execution 'a'"):
         await records.load("a")
     await records.writer.aclose()
+
+
+async def test_an_event_loop_hardly_waits_for_the_thread() -> None:
+    records = Records(MemoryLedger())
+    assert await records.writer.run(sys.getswitchinterval) < 0.001
+    await records.writer.aclose()
+    assert sys.getswitchinterval() >= 0.001

@@ -46,7 +46,8 @@ class Kills:
             folder.mkdir()
             self._told = []
             for _ in range(min(8, count - self.counts["kills"])):
-                self.host(folder, self._random.choice([*_MOMENTS]))
+                if self.host(folder, self._random.choice([*_MOMENTS])):
+                    break
             self.finish(folder)
             shutil.rmtree(folder)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from typing_extensions import override
 
 from corral import (
     ApprovalRequest,
@@ -28,6 +30,7 @@ from corral import (
 )
 from corral.errors import AccessDenied, HeldElsewhere, LedgerDamaged, LedgerFailed
 from corral.events import Event
+from corral.guest import encode_value
 from corral.ledger import Ledger, MemoryLedger, Records, SqliteLedger, StoredExecution
 from corral.sandboxes import DenoSandbox
 from corral.sessions import Mount
@@ -784,6 +787,36 @@ async def test_a_durable_read_takes_few_functions_more_than_a_plain_one(corral: 
         await calls(1, durable=durable)
     plain, durably = [await calls(120, durable=each) - await calls(20, durable=each) for each in (False, True)]
     assert durably < 1.45 * plain, (durably, plain)
+
+
+async def test_an_execution_that_only_reads_waits_for_the_disk_once(
+    world: World, warm_deno: DenoSandbox, tmp_path: Path
+) -> None:
+    synced: list[bool] = []
+
+    class Watched(SqliteLedger):
+        @override
+        @contextmanager
+        def _transaction(self, *, durably: bool) -> Generator[Any]:
+            synced.append(durably)
+            with super()._transaction(durably=durably) as database:
+                yield database
+
+    async with world.corral(warm_deno, Watched(tmp_path / "runs.db", keys=KEYS)) as corral:
+        assert (await corral.execute("return await tools.look({ n: 1 })", durable=True)).value == 10
+    assert (synced.count(True), synced[0]) == (1, False)
+
+
+async def test_a_result_is_encoded_beside_the_event_loop(corral: Corral, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def encode(value: object) -> Any:
+        threads.append(threading.current_thread().name)
+        return encode_value(value)
+
+    monkeypatch.setattr("corral.running.journal.encode_value", encode)
+    assert (await corral.execute("return [1, [2]]", durable=True)).value == [1, [2]]
+    assert threads == ["corral-ledger"]
 
 
 async def test_what_cannot_be_durable_is_refused_with_its_reason(world: World, warm_deno: DenoSandbox) -> None:

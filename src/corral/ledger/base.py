@@ -40,7 +40,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def create(self, execution: StoredExecution) -> None:
-        """Stores a new execution durably. Raises if there is one of that id."""
+        """Stores a new execution, durably at the latest with the next durable write. Raises if there is one of that
+        id."""
 
     @abstractmethod
     def claim(self, execution_id: str, *, now: float, lease: float, ended: bool = False) -> StoredExecution | None:

@@ -97,7 +97,7 @@ class SqliteLedger(Ledger):
 
     @override
     def create(self, execution: StoredExecution) -> None:
-        with self._transaction(durably=True) as database:
+        with self._transaction(durably=False) as database:
             database.execute(_INSERT_EXECUTION, execution)
 
     @override
