@@ -9,18 +9,33 @@ from collections.abc import Mapping
 from typing import Any
 
 import agents
+from google.adk.agents import LlmAgent
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.genai.types import Content, FunctionResponse, Part
 from langchain.agents import create_agent  # pyright: ignore[reportUnknownVariableType]
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
+from openai.types.responses import Response
 from pydantic_ai import Agent as PydanticAgent
 from pydantic_ai import DeferredToolRequests, DeferredToolResults, ToolDenied
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from typing_extensions import override
 
-from corral import Corral, ExecutionContext, Tool, tool
-from corral.integrations import langchain, openai_agents, pydantic_ai
-from tests.integrations.frameworks import LangchainModel, PydanticModel, openai_model, runs, scripted
+from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, Tool, tool
+from corral.integrations import anthropic, google_adk, langchain, openai, openai_agents, pydantic_ai
+from corral.integrations.kit import read_decision
+from tests.integrations.frameworks import (
+    GoogleModel,
+    LangchainModel,
+    PydanticModel,
+    anthropic_api,
+    openai_api,
+    openai_model,
+    runs,
+    scripted,
+)
 
 __all__ = ["AGENTS", "ANN", "World"]
 
@@ -172,4 +187,127 @@ class OpenAIAgents(Agent):
         return requested.requests[-1]["input"][-1]["output"]
 
 
-AGENTS: Mapping[str, type[Agent]] = {"pydantic-ai": Pydantic, "langchain": Langchain, "openai-agents": OpenAIAgents}
+class GoogleADK(Agent):
+    """The ADK asks once for each call of a tool; the host continues a program that pauses again."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._sessions = InMemorySessionService()
+        self._asked: Any = None
+        self._paused = ""
+
+    @override
+    async def start(self, corral: Corral) -> str | None:
+        await self._sessions.create_session(app_name="tests", user_id="ann", session_id="s-1")
+        return await self._run(corral, ANN, Part(text="?"), runs(self.source), "done")
+
+    @override
+    async def answer(
+        self, corral: Corral, decisions: bool | str | Mapping[int, bool | str], context: ExecutionContext = ANN
+    ) -> str | None:
+        if self._paused:
+            mode = google_adk.CodeMode(corral)
+            return (await mode.resume(self._paused, by_call(self.shown, decisions), context)).model_text()
+        own = decisions if isinstance(decisions, Mapping) else {each["sequence"]: decisions for each in self.shown}
+        payload = {**self._asked.args["toolConfirmation"]["payload"], "decisions": {str(k): v for k, v in own.items()}}
+        response = {"confirmed": True, "payload": payload}
+        answer = FunctionResponse(id=self._asked.id, name=self._asked.name, response=response)
+        return await self._run(corral, context, Part(function_response=answer), "done")
+
+    async def _run(self, corral: Corral, context: ExecutionContext, part: Part, *turns: Any) -> str | None:
+        model, sessions = GoogleModel(script=scripted(turns)), copy.deepcopy(self._sessions)
+        agent = LlmAgent(name="agent", model=model, **google_adk.CodeMode(corral, context=context).kwargs())
+        async with Runner(app_name="tests", agent=agent, session_service=sessions) as runner:
+            message = Content(role="user", parts=[part])
+            run = runner.run_async(user_id="ann", session_id="s-1", new_message=message)
+            events: list[Any] = [event async for event in run]
+        calls = [call for event in events for call in event.get_function_calls()]
+        texts = [each.response["result"] for event in events for each in event.get_function_responses()]
+        if calls and calls[-1].name == "adk_request_confirmation":
+            self._asked, self._sessions = calls[-1], sessions
+            self.shown = calls[-1].args["toolConfirmation"]["payload"]["calls"]
+            return None
+        if texts[-1].startswith("The program is paused"):
+            self._paused, self._sessions = texts[-1].rpartition(" ")[2].rstrip("."), sessions
+            self.shown = [{"sequence": each.sequence} for each in (await corral.executions.get(self._paused)).pending]
+            return None
+        return texts[-1]
+
+
+class OpenAI(Agent):
+    """The host keeps a response whose program has paused, and answers it later."""
+
+    _response: str
+
+    @override
+    async def start(self, corral: Corral) -> str | None:
+        async with openai_api(scripted([runs(self.source)])) as (client, _):
+            request = openai.CodeMode(corral).kwargs()
+            response = await client.responses.create(model="scripted", input="?", **request)
+            self._response = response.model_dump_json()
+        return await self._outputs(corral, ANN)
+
+    async def _outputs(self, corral: Corral, context: ExecutionContext) -> str | None:
+        [output] = await openai.CodeMode(corral).outputs(Response.model_validate_json(self._response), context)
+        text = str(output["output"])
+        if not text.startswith("The program is paused"):
+            return text
+        [waiting] = await corral.executions.waiting()
+        self._paused, self.shown = waiting.execution_id, [vars_of(each) for each in waiting.calls]
+        return None
+
+    @override
+    async def answer(
+        self, corral: Corral, decisions: bool | str | Mapping[int, bool | str], context: ExecutionContext = ANN
+    ) -> str | None:
+        await openai.CodeMode(corral).resume(self._paused, by_call(self.shown, decisions), context)
+        return await self._outputs(corral, context)
+
+
+class Anthropic(Agent):
+    """The model reads that its program has paused, and the host tells it the result later."""
+
+    _paused: str
+
+    @override
+    async def start(self, corral: Corral) -> str | None:
+        async with anthropic_api(scripted([runs(self.source), "done"])) as (client, model):
+            parts = anthropic.CodeMode(corral, context=ANN).kwargs()
+            messages: list[Any] = [{"role": "user", "content": "?"}]
+            runner = client.beta.messages.tool_runner(model="scripted", max_tokens=9, messages=messages, **parts)
+            await runner.until_done()
+        return await self._read(corral, model.requests[-1]["messages"][-1]["content"][-1]["content"])
+
+    async def _read(self, corral: Corral, text: str) -> str | None:
+        if not text.startswith("The program is paused"):
+            return text
+        self._paused = text.rpartition(" ")[2].rstrip(".")
+        self.shown = [vars_of(each) for each in (await corral.executions.get(self._paused)).pending]
+        return None
+
+    @override
+    async def answer(
+        self, corral: Corral, decisions: bool | str | Mapping[int, bool | str], context: ExecutionContext = ANN
+    ) -> str | None:
+        mode = anthropic.CodeMode(corral)
+        result = await mode.resume(self._paused, by_call(self.shown, decisions), context)
+        return await self._read(corral, result.model_text())
+
+
+def vars_of(call: ApprovalRequest) -> dict[str, Any]:
+    return {"sequence": call.sequence, "tool": call.tool}
+
+
+def by_call(shown: list[Any], decisions: bool | str | Mapping[int, bool | str]) -> dict[int, Approved | Denied]:
+    own = decisions if isinstance(decisions, Mapping) else {each["sequence"]: decisions for each in shown}
+    return {sequence: read_decision(each) for sequence, each in own.items()}
+
+
+AGENTS: Mapping[str, type[Agent]] = {
+    "pydantic-ai": Pydantic,
+    "langchain": Langchain,
+    "openai-agents": OpenAIAgents,
+    "google-adk": GoogleADK,
+    "openai": OpenAI,
+    "anthropic": Anthropic,
+}

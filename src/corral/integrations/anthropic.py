@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypedDict, cast
 
+from corral import ExecutionContext, ExecutionResult
 from corral.arguments import checked
 from corral.errors import requires_extra
-from corral.integrations.kit import CodeModeBase, Context, OnEvent, own_tools, parts_of
+from corral.integrations.kit import CodeModeBase, Context, Kit, OnEvent, own_tools, parts_of
 from corral.model import ModelTool
 from corral.rendering.images import Picture
 
@@ -55,16 +57,25 @@ class CodeMode(CodeModeBase[[]]):
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own), instructions=system)
-        runnable = [_runnable(tool, self.context, self.listener) for tool in added.tools]
+        runnable = [_runnable(added, tool, self.context, self.listener) for tool in added.tools]
         block = BetaTextBlockParam(type="text", text=added.prompt, cache_control=cache_control)
         return {"system": added.prompt if cache_control is None else [block], "tools": [*runnable, *own]}
 
 
-def _runnable(tool: ModelTool, context: Context[[]], on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
+def _runnable(kit: Kit, tool: ModelTool, context: Context[[]], on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
     async def run(**arguments: Any) -> str | list[Content]:
-        caller = context() if callable(context) else context
-        result = await tool.run(arguments, caller, on_event=on_event, tool_call_id=TOOL_USE_ID.get())
-        if not result.success:
+        caller = (context() if callable(context) else context) or ExecutionContext()
+        call_id = TOOL_USE_ID.get()
+        result = await kit.run(
+            tool,
+            arguments,
+            caller,
+            on_event=on_event,
+            tool_call_id=call_id,
+            run=[] if call_id else [secrets.token_hex(16)],
+            ask=lambda _: None,
+        )
+        if isinstance(result, ExecutionResult) and not result.success:
             raise ToolError(result.model_text())
         return parts_of(result, _text, _image)
 

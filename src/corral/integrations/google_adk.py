@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
-from corral import ExecutionContext
+from corral import Denied, ExecutionContext
 from corral.arguments import checked
 from corral.errors import requires_extra
-from corral.integrations.kit import CodeModeBase, Context, OnEvent, context_for, own_tools, parts_of
+from corral.integrations.kit import (
+    CodeModeBase,
+    Context,
+    Decide,
+    Kit,
+    OnEvent,
+    Pause,
+    context_for,
+    own_tools,
+    parts_of,
+    read_decision,
+)
 from corral.model import ModelTool
 from corral.rendering.images import Picture
 
 with requires_extra("corral.integrations.google_adk", "google-adk"):
     from google.adk.agents.readonly_context import ReadonlyContext
     from google.adk.tools.base_tool import BaseTool
+    from google.adk.tools.tool_confirmation import ToolConfirmation
     from google.adk.tools.tool_context import ToolContext
     from google.adk.utils.instructions_utils import InstructionProvider, inject_session_state
     from google.genai.types import FunctionDeclaration, Part
@@ -42,15 +55,16 @@ class CodeMode(CodeModeBase[[ToolContext]]):
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own))
-        made = [_CodeTool(tool, self.context or _of_session, self.listener) for tool in added.tools]
+        made = [_CodeTool(added, tool, self.context or _of_session, self.listener) for tool in added.tools]
         return {"instruction": _with_prompt(instruction, added.prompt), "tools": [*made, *own]}
 
 
 class _CodeTool(BaseTool):
     """A `ModelTool` as a tool of the framework. Its answer has `result` or `error`, and optionally `pictures`."""
 
-    def __init__(self, tool: ModelTool, context: Context[[ToolContext]], on_event: OnEvent | None) -> None:
+    def __init__(self, kit: Kit, tool: ModelTool, context: Context[[ToolContext]], on_event: OnEvent | None) -> None:
         super().__init__(name=tool.name, description=tool.description)
+        self._kit = kit
         self._tool = tool
         self._context = context
         self._on_event = on_event
@@ -62,11 +76,38 @@ class _CodeTool(BaseTool):
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
         caller, call_id = context_for(self._context, tool_context), tool_context.function_call_id
-        result = await self._tool.run(args, caller, on_event=self._on_event, tool_call_id=call_id)
+        confirmation = tool_context.tool_confirmation
+        result = await self._kit.run(
+            self._tool,
+            args,
+            caller,
+            on_event=self._on_event,
+            tool_call_id=call_id,
+            run=[tool_context.session.id],
+            ask=partial(_answer, confirmation),
+        )
+        if isinstance(result, Pause):
+            if confirmation is None:  # the framework asks once for each call
+                tool_context.request_confirmation(hint=result.model_text(), payload=result.to_dict())
+                tool_context.actions.skip_summarization = True
+            return {"result": result.model_text()}
         parts = parts_of(result, _text, _image)
         if isinstance(parts, list):
             return {"result": parts[0], "pictures": parts[1:]}
         return {"result" if result.success else "error": parts}
+
+
+def _answer(confirmation: ToolConfirmation | None, pause: Pause) -> Decide | None:
+    """Returns the user's answer to a pause. One without the payload of its request is for the first pause."""
+    if confirmation is None:
+        return None
+    payload = cast("dict[str, Any]", confirmation.payload if isinstance(confirmation.payload, dict) else {})
+    if payload.get("pause", 1) != pause.number:
+        return None
+    confirmed = confirmation.confirmed
+    return lambda call: (
+        read_decision(payload.get("decisions", {}).get(str(call.sequence), True)) if confirmed else Denied()
+    )
 
 
 def _text(text: str) -> str | Part:

@@ -23,7 +23,7 @@ from corral.logs import get_logger
 from corral.model import Catalog, ModelTool
 from corral.model.model_tools import Surroundings, system_prompt
 from corral.rendering.images import Picture
-from corral.rendering.preview import json_text
+from corral.rendering.preview import json_text, preview_json, preview_text
 from corral.sessions.shell import Shell, use_shell
 from corral.tools import ToolRegistry, ToolSource
 from corral.types import Approve, Language, Retry
@@ -95,11 +95,13 @@ class Kit:
         run: Sequence[object] = (),
         ask: Ask | None = None,
     ) -> ExecutionResult | Pause:
-        """Runs a tool for a model's call, or continues its program if it has paused. See `execution_of` and
-        `run_durably`; without `ask` the program is not durable."""
+        """Runs a tool for a model's call, or continues its program if it has paused; see `run_durably`.
+
+        `run`, the call's id and the arguments identify the execution. Without `ask` it is not durable.
+        """
         corral = self.corrals.get(tool.name)
         execution_id = None
-        if corral is not None and ask is not None and tool_call_id is not None:
+        if corral is not None and ask is not None:
             execution_id = execution_of(corral, tool.language, context, *run, tool_call_id, arguments)
         execute = partial(
             tool.run, arguments, context, on_event=on_event, tool_call_id=tool_call_id, execution_id=execution_id
@@ -112,6 +114,8 @@ class Kit:
 
 # --- pauses -------------------------------------------------------------------------------------------------
 
+_SHOWN_CHARS = 300
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
@@ -121,6 +125,14 @@ class Pause:
     number: int
     """Number of the pause within its execution, from 1. A decision is for one pause."""
     calls: tuple[ApprovalRequest, ...]
+
+    def model_text(self) -> str:
+        """Formats it for a model."""
+        calls = "; ".join(f"{call.tool} {preview_json(call.input, _SHOWN_CHARS)}" for call in self.calls)
+        return (
+            f"The program is paused: it waits for approval of {preview_text(calls, 10 * _SHOWN_CHARS)}. "
+            f"You get its result later; do not run it again. Its id is {self.execution_id}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns it as plain data, for a framework's own request."""
@@ -141,6 +153,11 @@ Decide: TypeAlias = Callable[[ApprovalRequest], Approved | Denied | None]
 """Decides on a call of a pause; None leaves it waiting."""
 Ask: TypeAlias = Callable[[Pause], Decide | None]
 """Returns the answer of the framework to a pause; None: it has not been answered yet."""
+
+
+def read_decision(decision: object) -> Approved | Denied:
+    """Returns the decision that a person's answer in JSON means: True, False, or the reason of a denial."""
+    return Approved() if decision is True else Denied(decision if isinstance(decision, str) else "")
 
 
 def execution_of(corral: Corral, language: Language, context: ExecutionContext, *call: object) -> str | None:
@@ -320,6 +337,38 @@ class CodeModeBase(Generic[P]):
         require_distinct(added, own)
         return added
 
+    async def resume(
+        self,
+        execution_id: str,
+        decisions: Mapping[int, Approved | Denied],
+        context: ExecutionContext | None = None,
+        *,
+        corral: str = "",
+    ) -> ExecutionResult | Pause:
+        """Decides on the calls that a paused program waits for, by their `sequence`, and continues it.
+
+        The `model_text()` of what it returns is for the model: the result, also of a program that has ended before, or
+        the next pause. `corral` is the name of its Corral if there are several.
+
+        Raises:
+            ConfigError: there is no such execution.
+            AccessDenied: it is of another user or organization than `context`.
+            HeldElsewhere: another host runs it.
+        """
+        caller, chosen = context or ExecutionContext(), self.named[corral]
+        async with _opened(chosen, self.language), open_shell(self.shell):
+            record = await chosen.executions.get(execution_id)
+            assert record.request is not None
+            request = record.request.model_copy(update={"context": caller, "execution_id": execution_id})
+
+            async def execute(_: bool) -> ExecutionResult:
+                return await chosen.execute(request, on_event=self.listener, approve=self.approve)
+
+            def ask(_: Pause) -> Decide:
+                return lambda call: decisions.get(call.sequence)
+
+            return await run_durably(chosen, execution_id, caller, execute, ask)
+
 
 class AgentCodeMode(CodeModeBase[P]):
     """A `CodeMode` whose programs can call the agent's own tools: without a Corral all of them, else those of `tools`;
@@ -409,10 +458,14 @@ def context_for(configured: Context[[T]], call: T, passed: object = None) -> Exe
     return passed if isinstance(passed, ExecutionContext) else ExecutionContext()
 
 
-def parts_of(result: ExecutionResult, text: Callable[[str], B], picture: Callable[[Picture], B]) -> str | list[B]:
+def parts_of(
+    result: ExecutionResult | Pause, text: Callable[[str], B], picture: Callable[[Picture], B]
+) -> str | list[B]:
     """Converts a result for a model: its text, and the images that models can see."""
     message = result.model_text()
-    pictures = [each for each in result.images if each.is_common] if result.success else []
+    pictures: list[Picture] = []
+    if isinstance(result, ExecutionResult) and result.success:
+        pictures = [each for each in result.images if each.is_common]
     return [text(message), *map(picture, pictures)] if pictures else message
 
 

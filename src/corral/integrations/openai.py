@@ -14,6 +14,7 @@ from corral.errors import requires_extra
 from corral.integrations.kit import (
     CodeModeBase,
     Kit,
+    Pause,
     context_for,
     own_tools,
     parts_of,
@@ -168,8 +169,11 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
 
     async def _answer(
         self, tool: ModelTool, arguments: str, context: ExecutionContext, call_id: str
-    ) -> ExecutionResult:
-        return await tool.run(read_arguments(arguments), context, on_event=self.listener, tool_call_id=call_id)
+    ) -> ExecutionResult | Pause:
+        read = read_arguments(arguments)
+        return await self._kit.run(
+            tool, read, context, on_event=self.listener, tool_call_id=call_id, ask=lambda _: None
+        )
 
 
 def _text(text: str) -> ResponseFunctionCallOutputItemParam:

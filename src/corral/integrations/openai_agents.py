@@ -328,7 +328,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
                 )
 
         async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
-            return _parts(await run(call, arguments))
+            return parts_of(await run(call, arguments), _text, _image)
 
         async def invoke_durably(
             call: ToolContext[Any], arguments: str
@@ -347,7 +347,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
                 output = await through(call, to_json({"input": secrets.token_hex(16)}).decode())
             finally:
                 _invocation.reset(token)
-            return output if current.result is None else _parts(current.result)
+            return output if current.result is None else parts_of(current.result, _text, _image)
 
         made = FunctionTool(
             name=tool.name,
@@ -500,11 +500,6 @@ def _spans(call: ToolContext[Any], on_event: OnEvent | None) -> Generator[OnEven
     finally:
         for span in open_spans.values():
             span.finish()
-
-
-def _parts(result: ExecutionResult | Pause) -> str | list[ToolOutputText | ToolOutputImage]:
-    assert isinstance(result, ExecutionResult)
-    return parts_of(result, _text, _image)
 
 
 def _text(text: str) -> ToolOutputText | ToolOutputImage:

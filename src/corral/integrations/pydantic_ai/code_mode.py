@@ -67,6 +67,7 @@ from corral.integrations.kit import (
     leave_corral,
     open_shell,
     parts_of,
+    read_decision,
     require_distinct,
     run_durably,
 )
@@ -724,14 +725,7 @@ def _answer(ctx: RunContext[Any], metadata: Mapping[str, Any], pause: Pause) -> 
     if _DENIED in metadata:
         return lambda _: Denied(metadata[_DENIED])
     by_call: Mapping[Any, Any] = metadata.get("decisions", {})
-
-    def decide(call: ApprovalRequest) -> Approved | Denied:
-        decision = by_call.get(str(call.sequence), True)
-        if isinstance(decision, str):
-            return Denied(decision)
-        return Approved() if decision is True else Denied()
-
-    return decide
+    return lambda call: read_decision(by_call.get(str(call.sequence), True))
 
 
 def _plain(value: Any) -> Any:
