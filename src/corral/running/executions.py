@@ -307,7 +307,7 @@ class Executions:
             LedgerError: it cannot be read, or a change cannot be recorded.
         """
         records = self._records
-        claim, recorded = await records.claim(execution_id, lambda found: _request_of(found, context), ended=True)
+        claim, recorded = await records.claim(execution_id, lambda each: _request_of(each, context), ended=True)
         try:
             grant = self._grant_to_undo(execution_id, _request_of(recorded, context), tools)
             kept = {row.sequence for row in _until(recorded.calls, until)} if until is not None else frozenset[int]()
