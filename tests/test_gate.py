@@ -25,7 +25,7 @@ MATRIX: dict[str, int] = {
     "packages": 21,
     "programs": 1,
     "protocols": 2,
-    "running": 36,
+    "running": 41,
     "sandboxes": 8,
     "security": 23,
     "sessions": 52,

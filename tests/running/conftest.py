@@ -9,17 +9,13 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 
-from corral.ledger import Ledger, MemoryLedger, PostgresLedger, SqliteLedger
+from corral.ledger import Ledger, MemoryLedger
 from tests.audit.conftest import own_server as own_server
 from tests.audit.conftest import postgres_server as postgres_server
 from tests.postgres import execute, fresh_url
-from tests.running.killed_host import KEYS
+from tests.running.killed_host import ledger_at
 
 ON_POSTGRES = pytest.mark.matrix("runs over PostgreSQL what the gate runs in memory")
-
-
-def ledger_at(place: str) -> Ledger:
-    return PostgresLedger(place, keys=KEYS) if "://" in place else SqliteLedger(place, keys=KEYS)
 
 
 class Store:
@@ -45,11 +41,17 @@ class Store:
         await anyio.to_thread.run_sync(self.execute, "UPDATE executions SET lease = 0")
 
 
+@pytest.fixture
+def url(postgres_server: str) -> str:
+    """The URL of an empty database."""
+    return fresh_url(postgres_server)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "sqlite":
         return Store(str(tmp_path / "runs.db"))
-    return Store(fresh_url(request.getfixturevalue("postgres_server")))
+    return Store(request.getfixturevalue("url"))
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=ON_POSTGRES)])
@@ -57,4 +59,4 @@ def ledger(request: pytest.FixtureRequest) -> Ledger:
     """A ledger of one host."""
     if request.param == "memory":
         return MemoryLedger()
-    return ledger_at(fresh_url(request.getfixturevalue("postgres_server")))
+    return ledger_at(request.getfixturevalue("url"))

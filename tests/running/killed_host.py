@@ -2,7 +2,8 @@
 
 It runs a program whose changes are lines of a file, or continues with the one that another such host began; decides on
 all that waits; and writes a line before and after each step. In the change with the number STOP it waits for its death.
-KEEP keeps what has reached the disk: `nothing`, or `commits` for copies of the database after each durable transaction.
+KEEP keeps what has reached the disk: `nothing`, or `commits` for copies of the database after each durable transaction;
+or it is the URL of a database in PostgreSQL.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import anyio
 from typing_extensions import override
 
 from corral import Approved, Corral, ExecutionResult, Tool, tool
-from corral.ledger import SqliteLedger
+from corral.ledger import Ledger, PostgresLedger, SqliteLedger
 from corral.tools import ToolCall
 from corral.types import Language, Retry, Settled
 
@@ -141,6 +142,10 @@ class Copied(SqliteLedger):
             (self.copies / "next").replace(self.copies / "last")
 
 
+def ledger_at(place: str) -> Ledger:
+    return PostgresLedger(place, keys=KEYS) if "://" in place else SqliteLedger(place, keys=KEYS)
+
+
 def say(*line: object) -> None:
     print(json.dumps(line), flush=True)  # noqa: T201 - for the parent
 
@@ -156,8 +161,9 @@ def _lines(file: Path) -> list[str]:
 
 async def main(path: str, language: Any, stop: str, keep: str) -> None:
     folder = Folder(Path(path))
-    ledger = (SqliteLedger if keep == "nothing" else Copied)(folder.ledger, keys=KEYS)
-    if isinstance(ledger, Copied):
+    ledger = ledger_at(keep if "://" in keep else str(folder.ledger))
+    if keep == "commits":
+        ledger = Copied(folder.ledger, keys=KEYS)
         ledger.copies = folder.copies
     async with Corral(folder.tools(int(stop)), ledger=ledger, check=False) as corral:
         await finish(corral, folder, language)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from corral.types import Language
+from tests.postgres import execute
 from tests.running.killed_host import CHANGES, VALUE, Folder
 
 Keep = Literal["nothing", "commits", "syncs"]
@@ -32,8 +33,10 @@ _MOMENTS: dict[str, float] = {"execute": 0.25, "resume": 0.25, "settle": 0.02}
 class Kills:
     """Hosts that are killed in one folder, one program after another."""
 
-    def __init__(self, path: Path, language: Language, seed: int, keep: Keep = "nothing") -> None:
-        self._path, self._language, self._keep = path, language, keep
+    def __init__(
+        self, path: Path, language: Language, seed: int, keep: Keep = "nothing", *, url: str | None = None
+    ) -> None:
+        self._path, self._language, self._keep, self._url = path, language, keep, url
         self._random = random.Random(seed)  # noqa: S311 - repeatable
         self.counts: Counter[str] = Counter()
         self._told: list[Any] = []
@@ -50,6 +53,8 @@ class Kills:
                     break
             self.finish(folder)
             shutil.rmtree(folder)
+            if self._url is not None:
+                execute(self._url, "TRUNCATE corral_executions, corral_calls, corral_decisions")
 
     def finish(self, path: Path) -> None:
         """Runs the program to its end, and compares what it did."""
@@ -66,7 +71,8 @@ class Kills:
 
     def host(self, path: Path, moment: str | None, *, stop: int = -1) -> bool:
         """Starts a host, and kills it a random time after it has said `moment`. Returns True if it came to its end."""
-        arguments = [str(path), self._language, str(stop), "commits" if self._keep == "commits" else "nothing"]
+        kept = self._url or ("commits" if self._keep == "commits" else "nothing")
+        arguments = [str(path), self._language, str(stop), kept]
         environment = dict(os.environ)
         if self._keep == "syncs":
             environment |= {"LD_PRELOAD": str(self._path / "synced.so"), "SYNCED": str(path / "copies")}
@@ -124,6 +130,9 @@ class Kills:
 
     def _restore(self, path: Path) -> None:
         """Leaves what a loss of power would, and ends the lease, as 30 s would."""
+        if self._url is not None:
+            execute(self._url, "DO $$ BEGIN UPDATE corral_executions SET lease = 0; EXCEPTION WHEN OTHERS THEN END $$")
+            return
         ledger = path / "runs.db"
         if self._keep != "nothing":
             before = _rows(ledger)

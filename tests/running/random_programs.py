@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
 
 from corral import Approved, Corral, Denied, ExecutionResult, Limits, Tool, ToolError, tool
+from corral.errors import LedgerFailed
 from corral.ledger import Ledger
 from corral.types import Language, Retry
 
@@ -126,10 +127,14 @@ trace
 class Randomly:
     """Cuts executions of one Corral off, decides on their calls, and resumes them until they end."""
 
-    def __init__(self, sandbox: Any, ledger: Ledger, seed: int) -> None:
+    def __init__(
+        self, sandbox: Any, ledger: Ledger, seed: int, expire: Callable[[], Awaitable[object]] | None = None
+    ) -> None:
         self._random = random.Random(seed)  # noqa: S311 - repeatable
         self._sandbox = sandbox
         self._ledger = ledger
+        self._expire = expire
+        """Ends all leases, after a claim that was lost on the way; None: that fails."""
         self._scope = anyio.CancelScope()
         self._calls_left = 0
         """Number of calls until the host is cut off."""
@@ -198,7 +203,13 @@ class Randomly:
                 if name is None or not await corral.executions.list():
                     result = await begin()
                 else:
-                    result = await self._resume(corral, name, retried)
+                    try:
+                        result = await self._resume(corral, name, retried)
+                    except LedgerFailed:
+                        if self._expire is None:
+                            raise
+                        self.counts["claims"] += 1
+                        continue
                 self.counts["pauses"] += result.status == "paused"
                 if result.status != "paused":
                     break
@@ -216,6 +227,8 @@ class Randomly:
         self.counts["differ"] += (again.value, again.console) != (result.value, result.console)
 
     async def _resume(self, corral: Corral, name: str, retried: set[str]) -> ExecutionResult:
+        if self._expire is not None:
+            await self._expire()
         for waiting in await corral.executions.waiting():
             for call in () if waiting.execution_id != name else waiting.calls:
                 decision = Retry() if call.reason else Approved() if self._random.random() < 0.7 else Denied("no")

@@ -12,8 +12,10 @@ import pytest
 
 from corral import Corral
 from corral.languages import LANGUAGES
-from corral.ledger import MemoryLedger, SqliteLedger
+from corral.ledger import MemoryLedger, PostgresLedger, SqliteLedger
 from corral.types import Language
+from tests.postgres import execute
+from tests.running.conftest import Store
 from tests.running.killed_host import CHANGES, KEYS, VALUE, Folder, finish
 from tests.running.kills import Keep, Kills
 from tests.running.random_programs import Randomly
@@ -40,6 +42,40 @@ def test_hosts_that_are_killed_at_random_moments_lose_nothing(tmp_path: Path, la
     kills = Kills(tmp_path, language, 2, keep)
     kills.run(6)
     assert kills.counts["kills"] == 6, kills.counts
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.matrix("kills hosts of one database in PostgreSQL at random moments")
+def test_hosts_over_postgres_that_are_killed_lose_nothing(tmp_path: Path, language: Language, url: str) -> None:
+    kills = Kills(tmp_path, language, 3, url=url)
+    kills.run(6)
+    assert kills.counts["kills"] == 6, kills.counts
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.matrix("runs random programs over PostgreSQL while their connections are cut")
+async def test_random_programs_whose_connections_are_cut_end_as_if_they_were_not(
+    warm: Any, language: Language, url: str
+) -> None:
+    runs = Randomly(warm, PostgresLedger(f"{url}&application_name=cut", keys=KEYS), seed=7, expire=Store(url).expire)
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cut'"
+    cuts = 0
+    await runs.run(1, language)
+    async with anyio.create_task_group() as tasks:
+
+        async def cut_often() -> None:
+            nonlocal cuts
+            while True:
+                await anyio.to_thread.run_sync(execute, url, cut)
+                cuts += 1
+                await anyio.sleep(0.2)
+
+        tasks.start_soon(cut_often)
+        await runs.run(7, language)
+        tasks.cancel_scope.cancel()
+    assert cuts > 8
+    assert runs.counts["succeeded"] == 8, runs.counts
+    assert (runs.counts["twice"], runs.counts["differ"]) == (0, 0), runs.counts
 
 
 @pytest.mark.parametrize(

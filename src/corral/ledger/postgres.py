@@ -117,6 +117,7 @@ SELECT * FROM corral_executions WHERE (cardinality($1::text[]) = 0 OR status = A
 AND ($3::text IS NULL OR user_id = $3) AND ($4::text IS NULL OR organization_id = $4)
 ORDER BY updated DESC LIMIT $5
 """
+_LIST_OPEN = _LIST.replace("WHERE ", "WHERE status IN ('paused', 'running') AND ", 1)  # for the index of these
 _PRUNE = """
 WITH old AS (
     DELETE FROM corral_executions
@@ -167,13 +168,14 @@ class PostgresLedger(Ledger):
         driver = _driver()
         self._url = url
         self._connect = driver.connect
-        self._errors = driver.PostgresError, driver.InterfaceError, OSError
+        self._errors = driver.PostgresError, driver.InterfaceError, driver.InternalClientError, OSError
         self._lost = (
             driver.PostgresConnectionError,
             driver.AdminShutdownError,
             driver.CrashShutdownError,
             driver.CannotConnectNowError,
             driver.InterfaceError,
+            driver.InternalClientError,
             OSError,
         )
         """Errors of a connection that was lost, or of a server that is starting."""
@@ -259,7 +261,8 @@ class PostgresLedger(Ledger):
         organization_id: str | None = None,
         limit: int = 1_000,
     ) -> Sequence[StoredExecution]:
-        rows = self._rows(_LIST, [*statuses], since or 0.0, user_id, organization_id, limit)
+        is_open = bool(statuses) and {*statuses} <= {"paused", "running"}
+        rows = self._rows(_LIST_OPEN if is_open else _LIST, [*statuses], since or 0.0, user_id, organization_id, limit)
         return [StoredExecution(*row) for row in reversed(rows)]
 
     @override
@@ -293,27 +296,29 @@ class PostgresLedger(Ledger):
         return self._loop.run_until_complete(self._fetch(query, values, repeats=repeats))
 
     async def _fetch(self, query: str, values: Sequence[object], *, repeats: bool) -> Sequence[Any]:
-        """Executes a statement; a second time if the connection was lost meanwhile, and it `repeats`."""
-        connection = await self._opened()
-        try:
-            return await connection.fetch(query, *values)
-        except self._errors as error:
-            self._drop()
-            if repeats and isinstance(error, self._lost) and not isinstance(error, TimeoutError):
-                return await self._fetch(query, values, repeats=False)
-            raise LedgerFailed(f"the ledger in PostgreSQL failed: {_reason(error, _COMMAND_SECONDS)}") from error
-        except BaseException:
-            self._drop()
-            raise
+        """Executes a statement, again each time that the connection was lost meanwhile if it `repeats`."""
+        until = time.monotonic() + _RESTART_SECONDS
+        while True:
+            connection = self._connection or await self._opened(until)
+            try:
+                return await connection.fetch(query, *values)
+            except self._errors as error:
+                self._drop()
+                is_lost = isinstance(error, self._lost) and not isinstance(error, TimeoutError)
+                if not (repeats and is_lost and time.monotonic() < until):
+                    reason = _reason(error, _COMMAND_SECONDS)
+                    raise LedgerFailed(f"the ledger in PostgreSQL failed: {reason}") from error
+            except BaseException:
+                self._drop()
+                raise
 
     def _drop(self) -> None:
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
-    async def _opened(self) -> Any:
-        """Returns the connection. Once there was one, waits for a server that restarts."""
-        until = time.monotonic() + _RESTART_SECONDS
+    async def _opened(self, until: float) -> Any:
+        """Makes the connection. Once there was one, waits for a server that restarts."""
         while self._connection is None:
             try:
                 self._connection = await self._open()
@@ -321,7 +326,7 @@ class PostgresLedger(Ledger):
             except ValueError:  # its text can contain the whole URL
                 raise ConfigError("the URL of the ledger in PostgreSQL is not valid") from None
             except self._errors as error:
-                if not self._was_open or not isinstance(error, self._lost) or time.monotonic() > until:
+                if not (self._was_open and isinstance(error, self._lost) and time.monotonic() < until):
                     reason = _reason(error, _CONNECT_SECONDS)
                     raise LedgerFailed(f"the ledger in PostgreSQL cannot be opened: {reason}") from error
                 await asyncio.sleep(_RETRY_SECONDS)
