@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Generator
@@ -432,3 +433,32 @@ def test_no_html_of_a_model_tool_or_program_is_interpreted_and_a_dead_server_is_
         server.close()
         expect(program(page, "was stopped")).to_have_count(2)
         expect(page.get_by_text("The server does not answer.")).to_be_visible()
+
+
+@pytest.mark.matrix("test_pauses.py has the same pause and restart, without a browser")
+def test_an_approval_survives_the_server(chromium: Chromium, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CORRAL_LEDGER_KEYS", f"one={'a' * 43}=")
+    arguments = ("--demo", "--store", "chats.db", "--ledger", "runs.db")
+    with serving(*arguments, folder=tmp_path) as address, chromium.new_page() as page:
+        page.goto(address)
+        page.get_by_role("button", name=REFUND).click()
+        expect(page.get_by_role("group", name="Program is paused")).to_be_visible()
+        expect(page.get_by_label("Assistant").get_by_text("I go on once you have decided")).to_be_visible()
+        here = page.url.partition("#")[2]
+    with serving(*arguments, folder=tmp_path) as address, chromium.new_page() as page:
+        problems = watched(page)
+        page.goto(address)
+        expect(page).to_have_title(re.compile(r"^\(1\) "))
+        listed = page.get_by_role("navigation").get_by_role("button", name=REFUND).first
+        expect(listed.get_by_role("img", name="is paused until you decide")).to_be_visible()
+        page.goto(f"{page.url.partition('?')[0].partition('#')[0]}#{here}")
+        expect(page.get_by_role("group", name="Program is paused")).to_be_visible()
+        ask = page.get_by_role("group", name="Approval of refund")
+        expect(ask.get_by_role("cell", name="1001")).to_be_visible()
+        ask.get_by_role("button", name="Approve").click()
+        expect(ask.get_by_role("cell", name="1003")).to_be_visible()  # the program has gone on and paused again
+        ask.get_by_role("button", name="Deny").click()
+        expect(page.get_by_label("Assistant").get_by_text("1 of 2 refunds were made")).to_be_visible()
+        expect(page.get_by_role("group", name="Program succeeded")).to_have_count(1)
+        expect(ask).to_have_count(0)
+        assert problems == []

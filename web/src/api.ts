@@ -1,7 +1,7 @@
 /** The server's data, and requests for it. Addresses are relative to where the app is mounted. */
 
 export interface Approval {
-  state: "waiting" | "approved" | "denied" | "expired";
+  state: "waiting" | "approved" | "denied" | "decided" | "expired";
   at: number;
   until?: number;
   input?: unknown;
@@ -9,6 +9,7 @@ export interface Approval {
   description?: string;
   readOnly?: boolean;
   by?: string | null;
+  /** Of a denial; or, while it waits, why a call that may have taken effect has to be decided. */
   reason?: string | null;
 }
 

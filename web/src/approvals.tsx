@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "react";
 import { type Approval, type Call, type Execution, post } from "./api";
 
 /** The calls that wait for a person, one at a time. It is outside of the cards, so that no scrolling hides its buttons. */
-export function Approvals({ executions }: { executions: Execution[] }) {
+export function Approvals({ executions, onDecided }: { executions: Execution[]; onDecided?: () => void }) {
   const [skipped, setSkipped] = useState(0);
   const waiting = executions.flatMap(({ id, calls }) =>
     calls.flatMap((call) => (call.approval?.state === "waiting" ? [{ call, approval: call.approval, execution: id }] : [])),
@@ -10,7 +10,7 @@ export function Approvals({ executions }: { executions: Execution[] }) {
   const shown = waiting[skipped % waiting.length];
   if (!shown) return null;
   const next = () => setSkipped(skipped + 1);
-  return <Ask key={`${shown.execution} ${shown.call.n}`} {...shown} count={waiting.length} onNext={next} />;
+  return <Ask key={`${shown.execution} ${shown.call.n}`} {...shown} count={waiting.length} onNext={next} onDecided={onDecided} />;
 }
 
 const ARMED_MS = 500;
@@ -22,9 +22,10 @@ interface AskProps {
   /** Number of calls that wait, and a function that shows the next of them. */
   count: number;
   onNext: () => void;
+  onDecided?: () => void;
 }
 
-function Ask({ call, approval, execution, count, onNext }: AskProps) {
+function Ask({ call, approval, execution, count, onNext, onDecided }: AskProps) {
   const [sent, setSent] = useState(false);
   const [problem, setProblem] = useState("");
   const [reason, setReason] = useState("");
@@ -40,7 +41,8 @@ function Ask({ call, approval, execution, count, onNext }: AskProps) {
   }, []);
   const decide = (approved: boolean) => {
     setSent(true);
-    post(`api/approvals/${encodeURIComponent(execution)}/${call.n}`, approved ? { approved } : { approved, reason }).catch(
+    post(`api/approvals/${encodeURIComponent(execution)}/${call.n}`, approved ? { approved } : { approved, reason }).then(
+      onDecided,
       (error: Error) => {
         setProblem(error.message);
         setSent(false);
@@ -51,7 +53,7 @@ function Ask({ call, approval, execution, count, onNext }: AskProps) {
   return (
     <div className="ask" role="group" aria-label={`Approval of ${call.tool}`} tabIndex={-1} ref={box}>
       <p>
-        <b>{call.tool}</b> needs your approval. {approval.description}
+        <b>{call.tool}</b> {approval.reason ? `needs your decision: ${approval.reason}.` : "needs your approval."} {approval.description}
         {!approval.readOnly && " It changes something."}
       </p>
       {readable ? (
@@ -63,7 +65,7 @@ function Ask({ call, approval, execution, count, onNext }: AskProps) {
       )}
       <div className="buttons">
         <button type="button" className="yes" disabled={sent || !armed || !readable} onClick={() => decide(true)}>
-          Approve
+          {approval.reason ? "Run it again" : "Approve"}
         </button>
         <button type="button" disabled={sent || !armed} onClick={() => decide(false)}>
           Deny

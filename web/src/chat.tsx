@@ -105,6 +105,9 @@ export function Chat({ id, earlier, running, suggestions, waiting, onChange, onR
   }, [busy, halting, id, status, stop]);
   const last = messages.at(-1);
   const executions = last?.parts.flatMap((part) => (part.type === "data-execution" ? [part.data] : [])) ?? [];
+  // Those that are paused can be in any message; the last part of an execution has its state.
+  const newest = new Map(messages.flatMap(({ parts }) => parts.flatMap((part) => (part.type === "data-execution" ? [[part.data.id, part.data]] : []))));
+  const paused = [...newest.values()].filter((each) => each.status === "paused" && !executions.includes(each));
   const waits = executions.some((each) => each.status === "waiting");
   useEffect(() => {
     if (!waits) return;
@@ -203,7 +206,7 @@ export function Chat({ id, earlier, running, suggestions, waiting, onChange, onR
             ))}
           </p>
         )}
-        <Approvals executions={executions} />
+        <Approvals executions={[...executions, ...paused]} onDecided={() => void (busy || onReload(id))} />
         {away && (
           <button type="button" className="latest" onClick={toTheEnd}>
             Latest <Icon name="down" />

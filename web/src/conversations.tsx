@@ -68,11 +68,11 @@ export function Conversations({ title, user, conversations, here, onNew, onOpen,
                       onOpen(each.id);
                     }}
                   >
-                    {each.running && (
+                    {(each.running || each.waiting) && (
                       <span
                         className={each.waiting ? "dot waits" : "dot"}
                         role="img"
-                        aria-label={each.waiting ? "waits for your approval" : "in progress"}
+                        aria-label={!each.running ? "is paused until you decide" : each.waiting ? "waits for your approval" : "in progress"}
                       />
                     )}
                     {each.title}

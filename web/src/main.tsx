@@ -150,6 +150,7 @@ function ExecutionPage({ id }: { id: string }) {
         (found) => {
           setExecution(found);
           if (found.status === "running" || found.status === "waiting") timer = setTimeout(load, 500);
+          if (found.status === "paused") timer = setTimeout(load, REFRESH_MS);
         },
         (error: Error) => setProblem(error.message),
       );

@@ -15,6 +15,7 @@ export const STATUS: Record<string, string> = {
   cancelled: "was stopped",
   interrupted: "was interrupted",
   paused: "is paused",
+  rolled_back: "was rolled back",
 };
 
 const HEADINGS: Record<string, string> = {

@@ -9,8 +9,9 @@ import math
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -24,20 +25,23 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from corral import Approved, Corral, Denied, ExecutionContext
+from corral import Approved, ConfigError, Corral, Denied, ExecutionContext
 from corral.bridges.base import ASGIApp
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
 from corral.calls.rates import Bucket, MemoryRates
 from corral.chat.entrance import SecurityHeaders, asset, index_page, notice_page
-from corral.chat.runs import ExecutionRecord, Owner, Replies, Reply, expired, owner_of
+from corral.chat.runs import ExecutionRecord, Owner, Replies, Reply, as_recorded, is_open, owner_of, short
 from corral.chat.stores import ChatStore, Conversation, MemoryChats
-from corral.chat.turn import ChatAgent, ChatTurn, Message, text_of_message
+from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, text_of_message
 from corral.errors import CorralError
+from corral.logs import get_logger
 from corral.rendering.images import image_type
 from corral.tools.rates import Rate
-from corral.types import CallError, Frozen, Positive, PositiveSeconds
+from corral.types import CallError, Frozen, Positive, PositiveSeconds, Retry
 
 _GONE = "the file is no longer there"
+
+logger = get_logger("corral")
 
 
 class ChatBounds(Frozen):
@@ -235,6 +239,11 @@ class _ChatServer:
     def __post_init__(self) -> None:
         self._rates = MemoryRates()
         self._replies = Replies(self.corral, self._keep)
+        self._due: dict[str, ExecutionContext] = {}
+        """Callers of paused executions that are decided, and continue when their conversation has room for a reply."""
+        self._continuing: set[asyncio.Future[None]] = set()
+        self._tried: set[str] = set()
+        """Executions that this server has continued without a decision here."""
 
     def routes(self) -> Starlette:
         @asynccontextmanager
@@ -244,6 +253,7 @@ class _ChatServer:
                 yield
             finally:
                 await self._replies.aclose()
+                await asyncio.gather(*self._continuing, return_exceptions=True)
                 await self.store.aclose()
 
         return Starlette(
@@ -309,16 +319,21 @@ class _ChatServer:
         if self._replies.find(owner, conversation_id) is not None:
             raise HTTPException(409, "a reply in this conversation is in progress; stop it first")
         if self._replies.count(owner) >= self.bounds.replies:
-            if waiting := len(await self._waiting(owner)):
+            waiting = len([each for each in await self._waiting(owner) if self._replies.find(owner, each) is not None])
+            if waiting:
                 waits = "1 conversation waits" if waiting == 1 else f"{waiting} conversations wait"
                 raise HTTPException(429, f"{waits} for your approval; approve or deny a call first")
             raise HTTPException(429, f"{self.bounds.replies} replies are in progress; wait for one, or stop it")
 
     async def _waiting(self, owner: Owner) -> set[str]:
-        """Returns the ids of conversations whose replies wait for a decision of the user."""
-        waiting = await self.corral.executions.waiting()
-        conversations = {each.context.session_id or "" for each in waiting if owner_of(each.context) == owner}
-        return {each for each in conversations if self._replies.find(owner, each) is not None}
+        """Returns the ids of conversations whose programs wait for a decision of the user."""
+        waiting = await self.corral.executions.waiting(user_id=owner.user_id, organization_id=owner.organization_id)
+        return {
+            conversation
+            for each in waiting
+            if owner_of(each.context) == owner and (conversation := each.context.session_id) is not None
+            if each.status == "paused" or self._replies.find(owner, conversation) is not None
+        }
 
     async def _take(self, owner: Owner) -> None:
         """Counts a message of a user."""
@@ -330,13 +345,20 @@ class _ChatServer:
             message = f"you may send {most} messages a minute; the next one in {seconds} s"
             raise HTTPException(429, message, headers={"retry-after": str(seconds)})
 
-    def _start(self, conversation: Conversation, context: ExecutionContext, owner: Owner) -> Reply:
+    def _start(
+        self,
+        conversation: Conversation,
+        context: ExecutionContext,
+        owner: Owner,
+        agent: ChatAgent | None = None,
+        earlier: Message | None = None,
+    ) -> Reply:
         writing = asyncio.Lock()  # a store can reorder concurrent writes
 
         async def save(message: Message | None) -> None:
             async with writing:
                 if message is not None:
-                    if conversation.messages[-1]["id"] == message["id"]:
+                    if conversation.messages and conversation.messages[-1]["id"] == message["id"]:
                         conversation.messages.pop()
                     conversation.messages.append(message)
                     conversation.updated = time.time()
@@ -347,7 +369,77 @@ class _ChatServer:
             messages=tuple(conversation.messages),
             context=context.model_copy(update={"session_id": conversation.id}),
         )
-        return self._replies.start(turn, owner, self.agent, seconds=self.bounds.reply_seconds, save=save)
+        seconds = self.bounds.reply_seconds
+        reply = self._replies.start(turn, owner, agent or self.agent, seconds=seconds, save=save, earlier=earlier)
+        reply.task.add_done_callback(lambda _: self._continue_due(owner))
+        return reply
+
+    # --- paused programs
+
+    def _continue_due(self, owner: Owner) -> None:
+        for execution_id, context in [*self._due.items()]:
+            if owner_of(context) == owner:
+                del self._due[execution_id]
+                self._continue_soon(execution_id, context)
+
+    def _continue_soon(self, execution_id: str, context: ExecutionContext) -> None:
+        continuing = asyncio.ensure_future(self._continue(execution_id, context))
+        self._continuing.add(continuing)
+        continuing.add_done_callback(self._continued)
+
+    def _continued(self, continuing: asyncio.Future[None]) -> None:
+        self._continuing.discard(continuing)
+        if not continuing.cancelled() and (error := continuing.exception()) is not None:
+            logger.error("a paused program could not be continued", exc_info=error)
+
+    async def _continue(self, execution_id: str, context: ExecutionContext) -> None:
+        """Continues a paused execution of this page as a reply in its conversation, once all its calls are decided."""
+        owner = owner_of(context)
+        recorded = await self.corral.executions.get(execution_id)
+        if recorded.status != "paused" or len(recorded.decided) < len(recorded.pending):
+            return
+        data = await self._found(owner, execution_id)
+        if data is None or data["session"] is None:
+            return
+        conversation = await self.store.load(owner, data["session"]) or Conversation(
+            id=data["session"], title=data.get("title", "")[:_TITLE_CHARS]
+        )
+        # Nothing is awaited from here until the reply is in its place.
+        if self._replies.find(owner, conversation.id) or self._replies.count(owner) >= self.bounds.replies:
+            self._due[execution_id] = context
+            return
+        self._replies.paused[execution_id] = deepcopy(data)
+        last = conversation.messages[-1] if conversation.messages else None
+        is_last = last is not None and any(part.get("id") == execution_id for part in last["parts"])
+        call = data["toolCallId"] if is_last else None
+        agent = _Continuation(self.corral, self.agent, execution_id, call)
+        self._start(conversation, context, owner, agent, deepcopy(last) if is_last else None)
+
+    async def _found(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
+        """Returns the data of an execution that was seen last."""
+        record = self._replies.record(owner, execution_id)
+        return await self.store.execution(owner, execution_id) if record is None else record.data
+
+    async def _current(self, context: ExecutionContext, data: dict[str, Any], *, runs: bool) -> dict[str, Any]:
+        """Returns the present data of an execution that was seen as `data`; `runs`: it can run in this process."""
+        owner = owner_of(context)
+        record = self._replies.record(owner, data["id"])
+        if not is_open(data) or (runs and record is not None and not record.finished):
+            return data
+        try:
+            recorded = await self.corral.executions.get(data["id"])
+        except CorralError:  # it is not in a ledger
+            return as_recorded(data, None)
+        if Owner(recorded.organization_id, recorded.user_id) != owner:
+            return as_recorded(data, None)
+        if (
+            recorded.status == "paused"
+            and data["id"] not in self._tried
+            and len(recorded.decided) == len(recorded.pending)
+        ):
+            self._tried.add(data["id"])  # it was decided elsewhere, or before this server began
+            self._continue_soon(data["id"], context)
+        return as_recorded(data, recorded)
 
     def _user_message(self, data: dict[str, Any]) -> Message:
         message = _validated(_UserMessage, data)
@@ -400,8 +492,8 @@ class _ChatServer:
         )
 
     async def _conversation(self, request: Request) -> Response:
-        owner = owner_of(await self._caller(request))
-        conversation_id: str = request.path_params["conversation"]
+        context = await self._caller(request)
+        owner, conversation_id = owner_of(context), cast("str", request.path_params["conversation"])
         while True:
             reply = self._replies.find(owner, conversation_id)
             conversation = await self.store.load(owner, conversation_id)
@@ -410,10 +502,9 @@ class _ChatServer:
         if conversation is None:
             raise HTTPException(404, "there is no such conversation")
         messages = conversation.messages
-        if reply is None:
-            messages = [_settled(each) for each in messages]
-        elif messages[-1]["id"] == reply.assembled.message["id"]:
+        if reply is not None and messages[-1]["id"] == reply.assembled.message["id"]:
             messages = messages[:-1]  # the reply's stream has it
+        messages = [await self._settled(context, each, runs=reply is not None) for each in messages]
         return JSONResponse(
             {
                 "id": conversation.id,
@@ -434,25 +525,33 @@ class _ChatServer:
     # --- executions
 
     async def _execution(self, request: Request) -> Response:
-        data = await self._record(request, owner_of(await self._caller(request)))
+        data = await self._record(request, await self._caller(request))
         return JSONResponse({**data, "whole": True})
 
     async def _file(self, request: Request) -> Response:
         context = await self._caller(request)
-        data = await self._record(request, owner_of(context))
+        data = await self._record(request, context)
         path = request.query_params.get("path", "")
         show = "image" in request.query_params
         return await download(self.corral, context, data, path, self.bounds.file_bytes, as_image=show)
 
-    async def _record(self, request: Request, owner: Owner) -> dict[str, Any]:
-        execution_id: str = request.path_params["execution"]
-        record = self._replies.record(owner, execution_id)
-        if record is not None:
-            return record.data
-        data = await self.store.execution(owner, execution_id)
+    async def _record(self, request: Request, context: ExecutionContext) -> dict[str, Any]:
+        data = await self._found(owner_of(context), request.path_params["execution"])
         if data is None:
             raise HTTPException(404, "there is no such execution")
-        return expired(data)
+        return await self._current(context, data, runs=True)
+
+    async def _settled(self, context: ExecutionContext, message: Message, *, runs: bool) -> Message:
+        """Returns a message with the present data of its executions, including after a restart of the server."""
+        parts: list[dict[str, Any]] = []
+        for part in message["parts"]:
+            data = part.get("data")
+            if part["type"] == "data-execution" and is_open(data):
+                latest = await self._found(owner_of(context), data["id"])
+                current = await self._current(context, latest or data, runs=runs)
+                part = {**part, "data": current if latest is None else short(current)}
+            parts.append(part)
+        return {**message, "parts": parts}
 
     async def _decide(self, request: Request) -> Response:
         context = await self._caller(request)
@@ -461,17 +560,30 @@ class _ChatServer:
         sequence: int = request.path_params["sequence"]
         owner = owner_of(context)
         executions = self.corral.executions
-        waits = any(
-            (each.execution_id, owner_of(each.context)) == (execution_id, owner) for each in await executions.waiting()
+        waiting = await executions.waiting(user_id=owner.user_id, organization_id=owner.organization_id)
+        call = next(
+            (
+                call
+                for each in waiting
+                if (each.execution_id, owner_of(each.context)) == (execution_id, owner)
+                for call in each.calls
+                if call.sequence == sequence
+            ),
+            None,
         )
+        allow = Approved if call is None or call.reason is None else Retry
         by = context.user_id
-        decided = Approved(by=by) if decision.approved else Denied(decision.reason, by=by)
-        if not (waits and await executions.settle(execution_id, {sequence: decided})):
+        decided = allow(by=by) if decision.approved else Denied(decision.reason, by=by)
+        if call is None or not await executions.settle(execution_id, {sequence: decided}):
             raise HTTPException(409, "the call is no longer waiting for a decision")
+        with suppress(ConfigError):  # it is not in a ledger
+            await self._continue(execution_id, context)
         return JSONResponse({"decision": decided.type})
 
     async def _keep(self, record: ExecutionRecord) -> None:
         await self.store.save_execution(record.owner, record.data)
+        if record.data["status"] == "paused" and record.context is not None:
+            await self._continue(record.data["id"], record.context)  # if it was decided before it paused
 
     # --- requests
 
@@ -497,13 +609,45 @@ class _ChatServer:
         return bytes(body)
 
 
-def _settled(message: Message) -> Message:
-    """Returns a message whose reply is over, including after a restart of the server."""
-    parts = [
-        {**part, "data": expired(part["data"])} if part["type"] == "data-execution" else part
-        for part in message["parts"]
-    ]
-    return {**message, "parts": parts}
+@dataclass(frozen=True, slots=True)
+class _Continuation:
+    """Agent that continues a paused program, and gives its result to the conversation's agent."""
+
+    corral: Corral
+    agent: ChatAgent
+    execution_id: str
+    tool_call_id: str | None
+    """The model's tool call in the message that is continued, if any."""
+
+    async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
+        running = asyncio.ensure_future(self.corral.executions.resume(self.execution_id, context=turn.context))
+        try:
+            result = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self.corral.executions.cancel(self.execution_id)
+            await asyncio.wait([running])
+            raise
+        except CorralError as error:
+            for part in _text(f"The program could not be continued: {error}"):
+                yield part
+            return
+        if self.tool_call_id is not None:
+            yield {"type": "tool-output-available", "toolCallId": self.tool_call_id, "output": result.model_text()}
+        if result.status == "paused":
+            return
+        text = f"The program that was paused has ended:\n\n{result.model_text()}"
+        message = {"id": self.execution_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+        async for part in self.agent.reply(replace(turn, messages=(*turn.messages, message), result=result)):
+            yield part
+
+
+def _text(text: str) -> Iterable[Part]:
+    part_id = {"id": "continuation"}
+    return (
+        {"type": "text-start", **part_id},
+        {"type": "text-delta", **part_id, "delta": text},
+        {"type": "text-end", **part_id},
+    )
 
 
 def _validated(model: type[Model], body: bytes | dict[str, Any]) -> Model:

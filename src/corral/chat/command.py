@@ -59,6 +59,11 @@ def add_chat(commands: Commands) -> None:
     parser.add_argument(
         "--store", metavar="STORE", help="keep conversations in a SQLite file, or at a postgresql:// URL"
     )
+    parser.add_argument(
+        "--ledger",
+        metavar="LEDGER",
+        help="programs that wait for approvals pause, and survive the server; for the demo",
+    )
     add_drain(parser)
 
 
@@ -70,12 +75,15 @@ def _chat(arguments: argparse.Namespace) -> int:
         raise ConfigError(
             f"--host {arguments.host} is not a loopback address; to serve others, mount corral.chat.chat_app"
         )
+    if arguments.ledger is not None and arguments.agent is not None:
+        raise ConfigError("--ledger is for the demo; make the agent's Corral with Corral(ledger=...)")
     with screen() as view:
         suggestions: tuple[str, ...] = ()
         if arguments.agent is None:
             demo = _loaded("corral.chat.demo")
-            corral, suggestions = demo.demo_corral(), demo.SUGGESTIONS
-            agent = demo.DemoAgent(corral) if arguments.demo else _by_environment(corral)
+            durable = arguments.ledger is not None
+            corral, suggestions = demo.demo_corral(arguments.ledger), demo.SUGGESTIONS
+            agent = demo.DemoAgent(corral, durable=durable) if arguments.demo else _by_environment(corral)
         else:
             corral, agent = _found(arguments.agent)
         store = chat.MemoryChats() if arguments.store is None else _store(chat, arguments.store)

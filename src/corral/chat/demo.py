@@ -12,7 +12,7 @@ import anyio
 from typing_extensions import TypedDict
 
 from corral import Corral, Limits, tool
-from corral.chat.turn import ChatTurn, Part
+from corral.chat.turn import ChatTurn, Part, text_of_message
 from corral.errors import ToolFailed
 from corral.types import Later
 
@@ -166,26 +166,30 @@ def _answer_refunds(refunds: Any) -> str:
     return f"{len(done)} of {len(lines)} refunds were made:\n\n" + "\n".join(lines)
 
 
-def demo_corral() -> Corral:
+def demo_corral(ledger: str | None = None) -> Corral:
     """Makes the Corral of the demo. Approvals wait for a click."""
     return Corral(
         [list_orders, track_parcel, refund, count_stock],
         limits=Limits(calls=1_100, log_bytes=220_000, cpu_seconds=60),
         approve=lambda _: Later(),
         approval_seconds=600,
+        ledger=ledger,
     )
 
 
 class DemoAgent:
     """Replies by a script; its programs really run."""
 
-    def __init__(self, corral: Corral) -> None:
-        self._tool = corral.model.tools()[0]
+    def __init__(self, corral: Corral, *, durable: bool = False) -> None:
+        self._tool = corral.model.tools(durable=durable)[0]
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
         """Yields text, programs and their results."""
-        steps, answer = _script(turn.text)
+        own = [message for message in turn.messages if message["role"] == "user"]
+        steps, answer = _script(turn.text if turn.result is None else text_of_message(own[-2]))
         value = error = None
+        if turn.result is not None:
+            steps, value, error = (), turn.result.value, turn.result.error
         for number, step in enumerate(steps):
             yield {"type": "start-step"}
             async for part in _words(f"text-{number}", step.text):
@@ -202,6 +206,10 @@ class DemoAgent:
             result = await self._tool.run({"code": step.code}, turn.context, tool_call_id=call)
             yield {"type": "tool-output-available", "toolCallId": call, "output": result.model_text()}
             yield {"type": "finish-step"}
+            if result.status == "paused":
+                async for part in _words("text-paused", "I go on once you have decided; you can leave meanwhile."):
+                    yield part
+                return
             value, error = result.value, result.error
         conclusion = answer(value) if error is None else f"That failed: {error.message}. A person should look at it."
         async for part in _words("text-last", conclusion):

@@ -7,12 +7,13 @@ import contextlib
 import json
 import secrets
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from corral import Corral
 from corral.chat.turn import TURN, ChatAgent, ChatTurn, Message, Part, text_of_message
+from corral.errors import ApprovalDenied
 from corral.events import (
     ApprovalDecided,
     ApprovalRequested,
@@ -29,7 +30,7 @@ from corral.logs import get_logger
 from corral.rendering.preview import json_text, preview, preview_text
 from corral.rendering.redaction import redacted
 from corral.results import CallRecord
-from corral.types import ExecutionContext
+from corral.types import ApprovalRequest, ExecutionContext, ExecutionError
 
 logger = get_logger("corral")
 
@@ -74,14 +75,14 @@ def owner_of(context: ExecutionContext | ExecutionStarted) -> Owner:
 class ExecutionRecord:
     """State of an execution. `data` is plain JSON data, for the page."""
 
-    def __init__(self, started: ExecutionStarted) -> None:
+    def __init__(self, started: ExecutionStarted, paused: dict[str, Any] | None = None) -> None:
+        """`paused`: data of the execution when it paused; its time has stood still since then."""
         self.owner = owner_of(started)
         self.session_id = started.session_id or ""
-        self._began = started.time
-        self._calls: dict[int, dict[str, Any]] = {}
-        self._tools: dict[str, dict[str, Any]] = {}
-        self._log_chars = 0
-        self.data: dict[str, Any] = {
+        self.context: ExecutionContext | None = None
+        """Caller of the reply in which it runs."""
+        self._began = started.time - (0.0 if paused is None else paused.get("duration", 0.0))
+        self.data: dict[str, Any] = paused or {
             "id": started.execution_id,
             "toolCallId": started.tool_call_id,
             "session": started.session_id,
@@ -95,6 +96,11 @@ class ExecutionRecord:
             "logs": [],
             "logsDropped": 0,
         }
+        self.data["status"] = "running"
+        self.data.pop("halted", None)
+        self._calls: dict[int, dict[str, Any]] = {call["n"]: call for call in self.data["calls"]}
+        self._tools: dict[str, dict[str, Any]] = {group["tool"]: group for group in self.data["groups"]}
+        self._log_chars = sum(len(text) for _, text, _ in self.data["logs"])
 
     @property
     def finished(self) -> bool:
@@ -116,15 +122,7 @@ class ExecutionRecord:
                 self._start(call)
             case ApprovalRequested():
                 if call_data := self._calls.get(event.sequence):
-                    shown = _plain(event.input) if event.shown is not None else None
-                    call_data["approval"] = {
-                        "state": "waiting",
-                        "at": event.time - self._began,
-                        "input": shown,
-                        "shown": event.shown,
-                        "description": event.description,
-                        "readOnly": event.read_only,
-                    }
+                    call_data["approval"] = _asked(event, event.shown, event.time - self._began)
                 self._show_waiting()
             case ApprovalDecided():
                 if call_data := self._calls.get(event.sequence):
@@ -147,36 +145,9 @@ class ExecutionRecord:
             case ExecutionFinished():
                 self._conclude(event)
 
-    def short(self) -> dict[str, Any]:
-        """Returns data for a part of a stream: the most important calls and console lines, with shortened values."""
-        data = self.data
-        calls: list[dict[str, Any]] = data["calls"]
-        if len(calls) > _SHORT_CALLS:
-            open_calls = [each for each in calls if each.get("approval", {}).get("state") == "waiting"][:_SHORT_CALLS]
-            latest = calls[-(_SHORT_CALLS - len(open_calls)) :] if len(open_calls) < _SHORT_CALLS else []
-            calls = sorted({each["n"]: each for each in (*open_calls, *latest)}.values(), key=lambda each: each["n"])
-        logs: list[list[Any]] = []
-        room = _SHORT_LOG_CHARS
-        for level, text, at in reversed(data["logs"]):
-            shown = preview_text(text, max(200, min(room, 4_000)))
-            room -= len(shown)
-            if room < 0:
-                break
-            logs.append([level, shown, at])
-        shortened = {
-            **data,
-            "source": preview_text(data["source"], _SHORT_SOURCE),
-            "calls": [{**each, **_short_values(each)} for each in calls],
-            "groups": [{**each, "density": [*each["density"]]} for each in data["groups"]],
-            "logs": logs[::-1],
-            "logsDropped": data["logsDropped"] + len(data["logs"]) - len(logs),
-        }
-        if "value" in data:
-            shortened["value"] = preview(data["value"], 4_000)
-        shortened["whole"] = len(calls) == len(data["calls"]) and len(logs) == len(data["logs"])
-        return shortened
-
     def _start(self, call: CallRecord) -> None:
+        if call.sequence in self._calls:  # it waited for a decision while its program was paused
+            return
         self.data["callCount"] += 1
         self._count(call.name, max(0.0, call.started - self._began))
         if len(self._calls) >= _MOST_CALLS:
@@ -233,12 +204,10 @@ class ExecutionRecord:
 
     def _conclude(self, event: ExecutionFinished) -> None:
         result = event.result
-        for call in self._calls.values():
-            if call.get("approval", {}).get("state") == "waiting":
-                call["approval"] = {"state": "expired", "at": call["approval"]["at"]}
         self.data |= {
             "status": result.status,
-            "duration": result.duration_ms / 1000,
+            "duration": max(0.0, event.time - self._began),
+            "calls": _with_pending(self.data["calls"], result.pending),
             "checked": result.checked,
             "containment": None
             if result.containment is None
@@ -250,17 +219,8 @@ class ExecutionRecord:
                 if each.severity != "info"
             ],
         }
-        if result.error is not None:
-            error = result.error
-            self.data["error"] = {
-                "code": error.code,
-                "name": error.name,
-                "message": preview_text(error.message, 4_000),
-                "line": error.line,
-                "column": error.column,
-            }
-        else:
-            self.data["value"] = _plain(redacted(result.value, text_chars=_VALUE_CHARS))
+        self.data |= _outcome(result.value, result.error)
+        if result.error is None:
             self.data["images"] = [
                 f"data:{each.media_type};base64,{each.base64}"
                 for each in result.images[:_IMAGES]
@@ -274,17 +234,97 @@ class ExecutionRecord:
             }
 
 
-def expired(data: dict[str, Any]) -> dict[str, Any]:
-    """Returns the data of an execution that is not running any more; interrupted, unless it had ended."""
-    if data.get("status") not in _RUNNING:
+def short(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns data for a part of a stream: the most important calls and console lines, with shortened values."""
+    calls: list[dict[str, Any]] = data["calls"]
+    if len(calls) > _SHORT_CALLS:
+        open_calls = [each for each in calls if each.get("approval", {}).get("state") == "waiting"][:_SHORT_CALLS]
+        latest = calls[-(_SHORT_CALLS - len(open_calls)) :] if len(open_calls) < _SHORT_CALLS else []
+        calls = sorted({each["n"]: each for each in (*open_calls, *latest)}.values(), key=lambda each: each["n"])
+    logs: list[list[Any]] = []
+    room = _SHORT_LOG_CHARS
+    for level, text, at in reversed(data["logs"]):
+        shown = preview_text(text, max(200, min(room, 4_000)))
+        room -= len(shown)
+        if room < 0:
+            break
+        logs.append([level, shown, at])
+    shortened = {
+        **data,
+        "source": preview_text(data["source"], _SHORT_SOURCE),
+        "calls": [{**each, **_short_values(each)} for each in calls],
+        "groups": [{**each, "density": [*each["density"]]} for each in data["groups"]],
+        "logs": logs[::-1],
+        "logsDropped": data["logsDropped"] + len(data["logs"]) - len(logs),
+    }
+    if "value" in data:
+        shortened["value"] = preview(data["value"], 4_000)
+    shortened["whole"] = len(calls) == len(data["calls"]) and len(logs) == len(data["logs"])
+    return shortened
+
+
+def is_open(data: Mapping[str, Any]) -> bool:
+    """True if an execution had not ended when this was stored."""
+    return data.get("status") in (*_RUNNING, "paused") or "halted" in data
+
+
+def as_recorded(data: dict[str, Any], recorded: Any) -> dict[str, Any]:
+    """Returns the data of an execution that does not run here any more, as the ledger has it: interrupted, unless it
+    has ended or is paused."""
+    if not is_open(data):
         return data
-    calls = [
-        {**call, "approval": {"state": "expired", "at": call["approval"]["at"]}}
-        if call.get("approval", {}).get("state") == "waiting"
-        else call
-        for call in data["calls"]
-    ]
-    return {**data, "status": "interrupted", "calls": calls}
+    status = data["status"] if "halted" in data else "interrupted"
+    pending, others = tuple[ApprovalRequest, ...](), "expired"
+    if recorded is not None and recorded.status != "running":
+        status, others = recorded.status, "decided"
+        pending = tuple(each for each in recorded.pending if each.sequence not in recorded.decided)
+        data = {**data, **_outcome(recorded.value, recorded.error)}
+    return {**data, "status": status, "calls": _with_pending(data["calls"], pending, others)}
+
+
+def _with_pending(
+    calls: list[dict[str, Any]], pending: Iterable[ApprovalRequest], others: str = "expired"
+) -> list[dict[str, Any]]:
+    """Returns calls of which these wait for decisions, and `others`, which have waited before, have that state."""
+    asked, updated = {each.sequence: each for each in pending}, list[dict[str, Any]]()
+    for call in calls:
+        approval, request = call.get("approval", {}), asked.pop(call["n"], None)
+        if request is not None:
+            approval = _asked(request, _shown(request), approval.get("at", call["started"]))
+        elif approval.get("state") == "waiting":
+            approval = {"state": others, "at": approval["at"]}
+        updated.append({**call, "approval": approval} if approval else call)
+    for number, request in asked.items():
+        call = {"n": number, "tool": request.tool, "input": _plain(redacted(request.arguments)), "started": 0.0}
+        updated.append({**call, "approval": _asked(request, _shown(request), 0.0)})
+    return updated
+
+
+def _asked(request: ApprovalRequest | ApprovalRequested, shown: str | None, at: float) -> dict[str, Any]:
+    return {
+        "state": "waiting",
+        "at": at,
+        "input": None if shown is None else _plain(request.input),
+        "shown": shown,
+        "description": request.description,
+        "readOnly": request.read_only,
+        "reason": getattr(request, "reason", None),
+    }
+
+
+def _shown(request: ApprovalRequest) -> str | None:
+    try:
+        return request.shown()
+    except ApprovalDenied:
+        return None
+
+
+def _outcome(value: object, error: ExecutionError | None) -> dict[str, Any]:
+    if error is None:
+        return {"value": _plain(redacted(value, text_chars=_VALUE_CHARS))}
+    message = preview_text(error.message, 4_000)
+    place = {"line": error.line, "column": error.column}
+    return {"error": {"code": error.code, "name": error.name, "message": message, **place}}
 
 
 def _short_values(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,10 +351,15 @@ _PASSED_ON = frozenset({"start-step", "finish-step", "source-url", "source-docum
 class AssembledMessage:
     """Assistant message, built from the parts of a stream."""
 
-    def __init__(self, message_id: str) -> None:
-        self.message: Message = {"id": message_id, "role": "assistant", "parts": []}
+    def __init__(self, earlier: Message | None = None) -> None:
+        self.message: Message = earlier or {"id": f"msg-{secrets.token_hex(8)}", "role": "assistant", "parts": []}
         self._open: dict[tuple[str, str], dict[str, Any]] = {}
         """Unfinished parts, by kind and id."""
+        for part in self.parts:
+            if part["type"].startswith("data-"):
+                self._open[part["type"], str(part["id"])] = part
+            elif "toolCallId" in part:
+                self._open["tool", str(part["toolCallId"])] = part
         self._chars = 0
 
     @property
@@ -507,10 +552,11 @@ class Reply:
         *,
         seconds: float,
         save: Callable[[Message | None], Awaitable[None]],
+        earlier: Message | None = None,
     ) -> None:
         self.owner = owner
         self.turn = turn
-        self.assembled = AssembledMessage(f"msg-{secrets.token_hex(8)}")
+        self.assembled = AssembledMessage(earlier)
         self.stopped = False
         self._replying = False
         """True while the agent replies. A task that is cancelled before would store nothing."""
@@ -568,7 +614,7 @@ class Reply:
         chars = 0
         changed, self._changed = self._changed, {}
         for execution_id, record in changed.items():
-            part: dict[str, Any] = {"type": "data-execution", "id": execution_id, "data": record.short()}
+            part: dict[str, Any] = {"type": "data-execution", "id": execution_id, "data": short(record.data)}
             chars += sum(len(str(call)) for call in part["data"]["calls"]) + len(part["data"]["source"])
             self._emit(part, ("execution", execution_id))
             if part["data"]["status"] == "waiting" and execution_id not in self._saved_waiting:
@@ -639,6 +685,9 @@ class Replies:
         self._keep = keep
         self._replies: dict[tuple[Owner, str], Reply] = {}
         self._records: OrderedDict[str, ExecutionRecord] = OrderedDict()
+        self.paused: dict[str, dict[str, Any]] = {}
+        """Data of paused executions that are about to be continued, by id."""
+        self._is_closing = False
         self._keeping: set[asyncio.Future[None]] = set()
         self._observation = corral.observe(self._see)
 
@@ -656,10 +705,11 @@ class Replies:
         *,
         seconds: float,
         save: Callable[[Message | None], Awaitable[None]],
+        earlier: Message | None = None,
     ) -> Reply:
-        """Begins a reply."""
+        """Begins a reply, or continues an `earlier` message."""
         key = owner, turn.conversation_id
-        reply = self._replies[key] = Reply(turn, owner, agent, seconds=seconds, save=save)
+        reply = self._replies[key] = Reply(turn, owner, agent, seconds=seconds, save=save, earlier=earlier)
         reply.task.add_done_callback(lambda task: self._ended(key, reply, task))
         return reply
 
@@ -669,6 +719,7 @@ class Replies:
 
     async def aclose(self) -> None:
         """Cancels all replies, and waits until they and their executions are stored."""
+        self._is_closing = True
         replies = [*self._replies.values()]
         for reply in replies:
             reply.cancel()
@@ -689,6 +740,8 @@ class Replies:
         if record is None:
             return
         record.see(event)
+        if record.data["status"] == "cancelled" and self._is_closing:
+            record.data["halted"] = True  # by the server's end: a durable one can be continued
         if record.finished:
             keeping = asyncio.ensure_future(self._keep(record))
             self._keeping.add(keeping)
@@ -698,10 +751,13 @@ class Replies:
             reply.see(record)
 
     def _begin(self, event: ExecutionStarted) -> None:
-        record = self._records[event.execution_id] = ExecutionRecord(event)
+        paused = self.paused.pop(event.execution_id, None)
+        record = self._records[event.execution_id] = ExecutionRecord(event, paused)
         self._prune()
         reply = self._replies.get((record.owner, record.session_id))
         if reply is not None:
+            record.context = reply.turn.context
+        if reply is not None and paused is None:
             first = text_of_message(reply.turn.messages[0])
             record.data |= {"title": first[:_QUESTION_CHARS], "question": reply.turn.text[:_QUESTION_CHARS]}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from corral.errors import ConfigError
+from corral.results import ExecutionResult
 from corral.types import ExecutionContext
 
 Part: TypeAlias = Mapping[str, Any]
@@ -26,6 +27,8 @@ class ChatTurn:
     """The conversation so far. The user's message is the last one."""
     context: ExecutionContext
     """The caller. The page does not show programs that run with another user or session."""
+    result: ExecutionResult | None = None
+    """Result of a program that was paused. The last message then has it for the model, in place of a user's words."""
 
     @property
     def text(self) -> str:

@@ -1,0 +1,208 @@
+"""Conversations whose programs pause in a ledger, and go on after a decision, also on another server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from corral import Approved, Corral, ExecutionContext, Later, tool
+from corral.chat import ChatBounds, ChatStore, ChatTurn, Part, SqliteChats, chat_app
+from corral.ledger import SqliteLedger
+from corral.sandboxes import DenoSandbox
+from tests.chat.conftest import Browser, parts_of
+from tests.until import until
+
+pytestmark = pytest.mark.anyio
+
+SOURCE = """
+console.log("begun");
+const noted = await tools.note({ text: "a" });
+const paid = await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })]);
+console.log("paid");
+return [noted, ...paid];
+"""
+
+
+class Host:
+    """Starts servers over the same ledger and the same conversations, one after the other."""
+
+    def __init__(self, folder: Path, sandbox: DenoSandbox) -> None:
+        self._folder = folder
+        self._sandbox = sandbox
+        self.done: list[object] = []
+
+    @property
+    def tools(self) -> list[Any]:
+        @tool
+        async def note(text: str) -> int:
+            """Notes a text."""
+            self.done.append(text)
+            return 7
+
+        @tool(needs_approval=True)
+        async def pay(euros: int) -> int:
+            """Pays."""
+            self.done.append(euros)
+            return euros * 10
+
+        return [note, pay]
+
+    @asynccontextmanager
+    async def server(self, replies: int = 3) -> AsyncGenerator[tuple[Browser, Corral]]:
+        ledger = SqliteLedger(self._folder / "runs.db", keys={})
+        async with Corral(
+            self.tools, sandbox=self._sandbox, ledger=ledger, approve=lambda _: Later(), check=False
+        ) as corral:
+            store: ChatStore = SqliteChats(self._folder / "chats.db")
+            self.agent = Durable(corral)
+            bounds = ChatBounds(replies=replies)
+            app: Any = chat_app(corral, self.agent, authenticate=_user, store=store, bounds=bounds)
+            yield Browser(app, "ann"), corral
+            await store.aclose()
+
+
+def _user(request: Any) -> ExecutionContext:
+    return ExecutionContext(user_id=request.headers["x-user"])
+
+
+class Durable:
+    """Runs the user's message as a durable program, and says what the model is told."""
+
+    def __init__(self, corral: Corral) -> None:
+        self.corral = corral
+        self.waits, self.go_on = anyio.Event(), anyio.Event()
+
+    async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
+        if turn.result is None and turn.text.startswith("say"):
+            text = turn.text
+            if turn.text == "say wait":
+                self.waits.set()
+                await self.go_on.wait()
+        elif turn.result is None:
+            yield {"type": "tool-input-available", "toolCallId": "1", "toolName": "run", "input": {"code": turn.text}}
+            result = await self.corral.execute(turn.text, context=turn.context, tool_call_id="1", durable=True)
+            yield {"type": "tool-output-available", "toolCallId": "1", "output": result.model_text()}
+            text = f"It is {result.status}."
+        else:
+            text = f"It {turn.result.status}: {turn.result.value}. {turn.text}"
+        yield {"type": "text-start", "id": "0"}
+        yield {"type": "text-delta", "id": "0", "delta": text}
+        yield {"type": "text-end", "id": "0"}
+
+
+@pytest.fixture
+def host(tmp_path: Path, warm_deno: DenoSandbox) -> Host:
+    return Host(tmp_path, warm_deno)
+
+
+def program_of(message: dict[str, Any]) -> dict[str, Any]:
+    [data] = [part["data"] for part in message["parts"] if part["type"] == "data-execution"]
+    return data
+
+
+def states(data: dict[str, Any]) -> list[str | None]:
+    return [call.get("approval", {}).get("state") for call in data["calls"]]
+
+
+async def decide(ann: Browser, execution: str, number: int, approved: bool = True) -> httpx.Response:
+    return await ann.client.post(f"/api/approvals/{execution}/{number}", json={"approved": approved})
+
+
+async def ended(ann: Browser, talk: str = "talk") -> dict[str, Any]:
+    """Waits for the end of the reply in progress, and returns the conversation."""
+    await ann.client.get(f"/api/chat/{talk}/stream")
+    conversation = await ann.get(f"/api/conversations/{talk}")
+    assert not conversation["running"]
+    return conversation
+
+
+async def test_an_approval_survives_the_server_and_its_result_reaches_the_conversation(host: Host) -> None:
+    async with host.server() as (ann, _):
+        parts = parts_of(await ann.send(SOURCE))
+        assert [each["delta"] for each in parts if each["type"] == "text-delta"] == ["It is paused."]
+        [listed] = await ann.get("/api/conversations")
+        assert (listed["running"], listed["waiting"]) == (False, True)
+    async with host.server() as (ann, _):
+        [listed] = await ann.get("/api/conversations")
+        assert (listed["running"], listed["waiting"]) == (False, True)
+        conversation = await ann.get("/api/conversations/talk")
+        paused = program_of(conversation["messages"][1])
+        assert (paused["status"], states(paused)) == ("paused", [None, "waiting", "waiting"])
+        assert [call["approval"]["input"] for call in paused["calls"][1:]] == [{"euros": 1}, {"euros": 2}]
+        assert (await decide(Browser(ann.app, "bob"), paused["id"], 2)).status_code == 409
+        assert (await decide(ann, paused["id"], 2)).status_code == 200
+        assert (await decide(ann, paused["id"], 2)).status_code == 409
+        half = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        assert (half["status"], states(half), host.done) == ("paused", [None, "decided", "waiting"], ["a"])
+        assert (await decide(ann, paused["id"], 3)).status_code == 200
+        conversation = await ended(ann)
+        assert [each["role"] for each in conversation["messages"]] == ["user", "assistant"]
+        message = conversation["messages"][1]
+        data = program_of(message)
+        assert (data["status"], data["value"], data["callCount"]) == ("succeeded", [7, 10, 20], 3)
+        assert [text for _, text, _ in data["logs"]] == ["begun", "paid"]
+        assert states(data) == [None, "approved", "approved"]
+        texts = [part["text"] for part in message["parts"] if part["type"] == "text"]
+        assert texts[0] == "It is paused."
+        assert texts[1].startswith("It succeeded: [7, 10, 20]. The program that was paused has ended:")
+        [output] = [part["output"] for part in message["parts"] if part["type"].startswith("tool-")]
+        assert "[7,10,20]" in output
+        assert host.done == ["a", 1, 2]
+        [listed] = await ann.get("/api/conversations")
+        assert (listed["running"], listed["waiting"]) == (False, False)
+
+
+async def test_a_decision_after_other_messages_continues_at_the_end(host: Host) -> None:
+    async with host.server() as (ann, _):
+        await ann.send("return await tools.pay({ euros: 1 })")
+        await ann.send("say hello", message="m2")
+        paused = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        await decide(ann, paused["id"], 1, approved=False)
+        messages = (await ended(ann))["messages"]
+        assert [each["role"] for each in messages] == ["user", "assistant", "user", "assistant", "assistant"]
+        assert [program_of(messages[at])["status"] for at in (1, 4)] == ["failed", "failed"]
+        assert host.done == []
+
+
+async def test_a_decision_during_another_reply_continues_after_it(host: Host) -> None:
+    async with host.server(replies=1) as (ann, _), anyio.create_task_group() as tasks:
+        await ann.send("return await tools.pay({ euros: 1 })")
+        paused = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        tasks.start_soon(partial(ann.send, "say wait", id="other", message="m2"))
+        await host.agent.waits.wait()
+        assert (await decide(ann, paused["id"], 1)).status_code == 200
+        waiting = await ann.get("/api/conversations/talk")
+        assert (waiting["running"], program_of(waiting["messages"][1])["status"]) == (False, "paused")
+        assert host.done == []
+        host.agent.go_on.set()
+        await until(lambda: host.done == [1])
+        assert program_of((await ended(ann))["messages"][1])["status"] == "succeeded"
+
+
+async def test_what_was_decided_elsewhere_continues_when_its_conversation_is_opened(host: Host) -> None:
+    async with host.server() as (ann, _):
+        await ann.send("return await tools.pay({ euros: 1 })")
+    async with host.server() as (ann, corral):
+        [waiting] = await corral.executions.waiting()
+        await corral.executions.settle(waiting.execution_id, {1: Approved(by="bob")})
+        await ann.get("/api/conversations/talk")
+        await until(lambda: host.done == [1])
+        data = program_of((await ended(ann))["messages"][1])
+        assert (data["status"], data["calls"][0]["approval"]["by"]) == ("succeeded", "bob")
+
+
+async def test_a_paused_program_that_is_gone_from_the_ledger_is_interrupted(host: Host, tmp_path: Path) -> None:
+    async with host.server() as (ann, _):
+        await ann.send("return await tools.pay({ euros: 1 })")
+    (tmp_path / "runs.db").unlink()
+    async with host.server() as (ann, _):
+        data = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        assert (data["status"], states(data)) == ("interrupted", ["expired"])
+        assert (await decide(ann, data["id"], 1)).status_code == 409
