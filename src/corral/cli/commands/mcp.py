@@ -99,6 +99,11 @@ def add_mcp(commands: Commands) -> None:
         default="ask",
         help="for calls that require approval; ask, the default, asks by elicitation",
     )
+    parser.add_argument(
+        "--ledger",
+        metavar="PATH|URL",
+        help="keeps programs while their clients answer questions: a SQLite database, or a postgresql:// URL",
+    )
     add_running(parser)
 
 
@@ -122,6 +127,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
                 hide_denied=arguments.hide_denied,
                 sessions=Sessions() if arguments.skills else None,
                 approve=_approve(arguments.approve, served),
+                ledger=arguments.ledger,
             )
         server = served.mcp_server(
             corral,

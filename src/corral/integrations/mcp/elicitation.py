@@ -52,6 +52,14 @@ class ClientInTouch(Client):
         return decision_of(answer, request)
 
 
+class ClientAway(Client):
+    """A client that gets the questions about a paused program as the result of its call."""
+
+    async def ask(self, request: ApprovalRequest) -> Later:
+        question(request)  # denied now, if it cannot be shown completely
+        return Later()
+
+
 async def ask_client(request: ApprovalRequest) -> Approved | Denied | Later:
     """Asks the MCP client whose program makes the call; for `Corral(approve=...)`.
 
@@ -84,6 +92,8 @@ def question(request: ApprovalRequest) -> ElicitRequest:
     """
     input = request.shown().replace("\n", "\n    ")  # a code block for clients that render Markdown
     message = f"A program wants to call {request.tool}, which needs your approval, with:\n\n    {input}"
+    if request.reason is not None:
+        message = f"{message}\n\nAsked again, because {request.reason}."
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(_FORM)))
 
 

@@ -40,14 +40,23 @@ from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
-from corral import ApprovalRequest, Corral, ExecutionContext, ExecutionResult, Later, Tool
+from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, ExecutionResult, Later, Tool
 from corral.arguments import checked
 from corral.concurrency.fairness import Shares
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, CorralError, ExecutionCancelled, RateLimited, SandboxError
 from corral.events import ConsoleOutput, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted
-from corral.integrations.kit import context_for
-from corral.integrations.mcp.elicitation import Client, ClientInTouch, asked_by, can_elicit, decision_of, question
+from corral.integrations.kit import Decide, Pause, context_for, run_durably
+from corral.integrations.mcp.elicitation import (
+    Client,
+    ClientAway,
+    ClientInTouch,
+    ask_client,
+    asked_by,
+    can_elicit,
+    decision_of,
+    question,
+)
 from corral.integrations.mcp.tool_results import OUTPUT_SCHEMA, failed, program_result, text_result
 from corral.logs import get_logger
 from corral.model import ModelTool
@@ -290,7 +299,7 @@ class Program(Client):
         self._forget: Callable[[], object] = lambda: None
 
     async def ask(self, request: ApprovalRequest) -> Later:
-        self._questions[f"approval-{request.sequence}"] = request, question(request)
+        self._questions[_key(request)] = request, question(request)
         self._changed.set()
         return Later()
 
@@ -362,6 +371,10 @@ class Program(Client):
 
     def come_back(self) -> None:
         self._scope.deadline = math.inf
+
+
+def _key(request: ApprovalRequest) -> str:
+    return f"approval-{request.sequence}"
 
 
 logger = get_logger("corral")
@@ -502,14 +515,16 @@ class _Served:
         programs = request.lifespan_context
         arguments = params.arguments or {}
         level = programs.levels.of(request)
+        is_modern = request.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if is_modern and _asks(request) and self._lasts(context):
+            return await self._answer_durably(tool, request, params, context)
         if params.request_state is not None:
             program = programs.meet(params.request_state, context, arguments)
             if program is None:
                 return self._gone()
         elif not self._running.take(context.owner):
-            reason = f"{self._running.most} programs are running, and you have a fair share of them; try again later"
-            return failed(RateLimited(reason), self._language)
-        elif not (request.protocol_version in MODERN_PROTOCOL_VERSIONS and _asks(request)):
+            return self._too_many()
+        elif not (is_modern and _asks(request)):
             client = ClientInTouch(request.session, request.request_id) if _asks(request) else None
             notices = Notices()
             async with self._counted(context), notices.sent(request, level):
@@ -520,6 +535,52 @@ class _Served:
             programs.start(program, run, self._counted(context))
         async with program.notices.sent(request, level):
             return await program.attend(params.input_responses) or self._gone()
+
+    def _lasts(self, context: ExecutionContext) -> bool:
+        """True if programs are in a ledger while their clients answer questions."""
+        return self._corral.approve is ask_client and self._corral.can_be_durable(self._language, context)
+
+    async def _answer_durably(
+        self, tool: ModelTool, request: McpRequest, params: CallToolRequestParams, context: ExecutionContext
+    ) -> ExecutionResult | InputRequiredResult:
+        """Runs or continues a program. No process waits for answers; any server with the same ledger continues it."""
+        arguments, answers, notices = params.arguments or {}, params.input_responses or {}, Notices()
+        execution_id, _, number = (params.request_state or f"execution-{secrets.token_hex(16)}").partition("/")
+        if params.request_state is not None:
+            record = await self._corral.executions.find(execution_id)
+            source = None if record is None or record.request is None else record.request.source
+            if (
+                record is None
+                or (record.organization_id, record.user_id) != context.owner
+                or source != arguments.get("code")
+            ):
+                return self._gone()
+        if not self._running.take(context.owner):
+            return self._too_many()
+
+        def ask(pause: Pause) -> Decide | None:
+            return decide if str(pause.number) == number else None
+
+        def decide(call: ApprovalRequest) -> Approved | Denied | None:
+            key = _key(call)
+            return decision_of(answers[key], call) if key in answers else None
+
+        async def execute(_: bool) -> ExecutionResult:
+            return await self._execute(tool, arguments, asked_by(context, ClientAway()), notices, execution_id)
+
+        async with self._counted(context), notices.sent(request, request.lifespan_context.levels.of(request)):
+            try:
+                result = await run_durably(self._corral, execution_id, context, execute, ask)
+                if not isinstance(result, Pause):
+                    return result
+                questions: InputRequests = {_key(call): question(call) for call in result.calls}
+            except CorralError as error:
+                return failed(error, self._language)
+        return InputRequiredResult(input_requests=questions, request_state=f"{execution_id}/{result.number}")
+
+    def _too_many(self) -> ExecutionResult:
+        reason = f"{self._running.most} programs are running, and you have a fair share of them; try again later"
+        return failed(RateLimited(reason), self._language)
 
     @asynccontextmanager
     async def _counted(self, context: ExecutionContext) -> AsyncGenerator[None]:
@@ -533,11 +594,16 @@ class _Served:
         return failed(ExecutionCancelled("the program is no longer waiting for this answer"), self._language)
 
     async def _execute(
-        self, tool: ModelTool, arguments: Mapping[str, Any], context: ExecutionContext, notices: Notices
+        self,
+        tool: ModelTool,
+        arguments: Mapping[str, Any],
+        context: ExecutionContext,
+        notices: Notices,
+        execution_id: str | None = None,
     ) -> ExecutionResult:
         """Runs a program. Never raises, because its task can also serve other programs."""
         try:
-            return await tool.run(arguments, context, on_event=notices.see)
+            return await tool.run(arguments, context, on_event=notices.see, execution_id=execution_id)
         except CorralError as error:
             return failed(error, self._language)
         except Exception:

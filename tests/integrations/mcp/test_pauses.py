@@ -1,0 +1,110 @@
+"""Programs of MCP clients that are in a ledger while their clients answer questions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+
+from corral import Corral, ExecutionContext, tool
+from corral.integrations.mcp import ask_client, mcp_server
+from corral.ledger import Ledger, MemoryLedger
+from corral.sandboxes import DenoSandbox
+from tests.integrations.mcp.serving import Elicitation
+
+pytestmark = pytest.mark.anyio
+
+CODE = """
+await tools.put({ n: 1 });
+const both = await Promise.allSettled([tools.pay({ n: 2 }), tools.pay({ n: 3 })]);
+return both.map((each) => each.value ?? each.reason.message);
+"""
+GONE = "the program is no longer waiting for this answer"
+
+
+class World:
+    def __init__(self, sandbox: DenoSandbox) -> None:
+        self.done: list[int] = []
+        self.users = ["ann"]
+        self._sandbox = sandbox
+        self._ledger: Ledger = MemoryLedger()
+
+    async def ask(self, code: str = CODE, **options: Any) -> Any:
+        """Calls a server that is started for this one call, over the same ledger."""
+
+        @tool
+        async def put(n: int) -> None:
+            self.done.append(n)
+
+        @tool(needs_approval=True)
+        async def pay(n: int) -> int:
+            self.done.append(n)
+            return n
+
+        async with Corral(
+            [put, pay], sandbox=self._sandbox, approve=ask_client, check=False, ledger=self._ledger
+        ) as corral:
+            server = mcp_server(corral, context=lambda _: ExecutionContext(user_id=self.users[-1]))
+            async with Client(server, elicitation_callback=Elicitation(lambda _: answer(yes=True))) as client:
+                return await client.session.call_tool(
+                    "execute_code", {"code": code}, allow_input_required=True, **options
+                )
+
+
+def answer(*, yes: bool) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"approve": yes})
+
+
+def answers(asked: Any, **decisions: bool) -> dict[str, Any]:
+    given = {f"approval-{key[1:]}": answer(yes=yes) for key, yes in decisions.items()}
+    return {"input_responses": given, "request_state": asked.request_state}
+
+
+@pytest.fixture
+def world(warm_deno: DenoSandbox) -> World:
+    return World(warm_deno)
+
+
+async def test_answers_reach_a_program_after_a_restart_of_the_server(world: World) -> None:
+    asked = await world.ask()
+    assert world.done == [1]
+    assert sorted(asked.input_requests) == ["approval-2", "approval-3"]
+    assert '"n": 2' in asked.input_requests["approval-2"].params.message
+    for _ in range(2):  # a result that got lost is sent again
+        result = await world.ask(**answers(asked, n2=True, n3=False))
+        assert result.structured_content["value"] == [2, "tools.pay was not approved"]
+        assert world.done == [1, 2]
+
+
+async def test_a_question_without_an_answer_is_asked_again_after_a_restart(world: World) -> None:
+    asked = await world.ask()
+    again = await world.ask(**answers(asked, n2=True))
+    assert list(again.input_requests) == ["approval-3"]
+    assert world.done == [1]
+    result = await world.ask(**answers(again, n3=True))
+    assert result.structured_content["value"] == [2, 3]
+    assert sorted(world.done) == [1, 2, 3]
+
+
+async def test_only_its_user_with_the_same_program_continues_it(world: World) -> None:
+    asked = await world.ask()
+    both = answers(asked, n2=True, n3=True)
+    others = [await world.ask("return 1", **both), await world.ask(request_state="execution-0000000000000000/1")]
+    world.users.append("eve")
+    others.append(await world.ask(**both))
+    assert [each.structured_content["error"]["message"] for each in others] == [GONE] * 3
+    assert world.done == [1]
+
+
+async def test_an_answer_is_for_one_question(world: World) -> None:
+    code = "return [await tools.pay({ n: 1 }), await tools.pay({ n: 2 })]"
+    first = await world.ask(code)
+    one = answers(first, n1=True, n2=True)
+    second = await world.ask(code, **one)
+    assert list(second.input_requests) == ["approval-2"]
+    assert (await world.ask(code, **one)).request_state == second.request_state
+    assert world.done == [1]
+    result = await world.ask(code, **answers(second, n2=True))
+    assert result.structured_content["value"] == [1, 2]
