@@ -1,4 +1,4 @@
-"""The ledger of durable executions: requests, calls, replies and decisions, in a store."""
+"""Ledger of durable executions: requests, calls, replies and decisions, in a store."""
 
 from corral.ledger.base import Ledger
 from corral.ledger.postgres import PostgresLedger

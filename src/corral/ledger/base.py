@@ -14,14 +14,14 @@ _DAY_SECONDS = 86_400.0
 
 
 class Ledger(ABC):
-    """Store of durable executions. Its methods block; one thread calls them, one after another.
+    """Store of durable executions. Its methods block; a single thread calls them, one after another.
 
-    `keys` are named keys of 16, 24 or 32 bytes that seal all values: the first one seals, all of them open. Ended
-    executions are deleted after `keep_days`. A paused execution expires after `expires_seconds`: it is not resumed any
-    more, and is deleted; None: it does not expire.
+    `keys` are named keys of 16, 24 or 32 bytes with which all values are sealed: the first one seals, and all of them
+    open. Ended executions are deleted after `keep_days`. A paused execution expires after `expires_seconds`: it can no
+    longer be resumed, and is deleted. With None it does not expire.
 
     Raises:
-        ConfigError: an option is wrong.
+        ConfigError: an option is invalid.
         MissingExtra: `cryptography` is not installed.
     """
 
@@ -45,32 +45,32 @@ class Ledger(ABC):
 
     @abstractmethod
     def claim(self, execution_id: str, *, now: float, lease: float, ended: bool = False) -> StoredExecution | None:
-        """Makes an execution `running` for one more claim, if it is paused, or running and its lease is over.
+        """Claims an execution that is paused, or running with an expired lease: makes it `running` for one more claim.
 
-        `ended`: also if it has ended. Returns its row before that, with the number of the new claim; None if it is
-        held, or has ended.
+        With `ended`, also claims an ended one. Returns its previous row, with the number of the new claim; None if it
+        is held or has ended.
         """
 
     @abstractmethod
     def renew(self, claims: Mapping[str, int], *, lease: float) -> Collection[str]:
-        """Sets the leases of these claims, by execution. Returns the executions whose claim is another by now."""
+        """Sets the leases of these claims, by execution. Returns the executions that have since been claimed again."""
 
     @abstractmethod
     def write(self, claims: Mapping[str, int], calls: Sequence[StoredCall], *, durably: bool) -> Collection[str]:
-        """Stores calls in one transaction; a later row for the same number replaces an earlier one.
+        """Stores calls in one transaction. A later row with the same number replaces an earlier one.
 
-        `durably`: it returns when they and all earlier ones would survive the loss of power. Returns the
-        executions whose claim is another by now: none of their calls is stored.
+        With `durably`, returns only once these and all earlier rows would survive a power failure. Returns the
+        executions that have since been claimed again, none of whose calls is stored.
         """
 
     @abstractmethod
     def end(self, execution_id: str, claim: int, status: ExecutionStatus, result: bytes | None, *, now: float) -> bool:
-        """Ends a claim durably: sets the status and, if there is one, the result, and ends the lease. Returns False
-        if the claim is another by now."""
+        """Ends a claim durably: sets the status and, if there is one, the result, and ends the lease. Returns False if
+        the execution has since been claimed again."""
 
     @abstractmethod
     def decide(self, decision: StoredDecision, *, now: float) -> bool:
-        """Stores a decision durably. False if there is one for that call and binding."""
+        """Stores a decision durably. Returns False if there already is one for that call and binding."""
 
     @abstractmethod
     def get(self, execution_id: str) -> StoredExecution | None:
@@ -82,8 +82,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def waiting(self, *, user_id: str | None, organization_id: str | None, limit: int) -> Sequence[StoredCall]:
-        """Returns the calls that are `pending` or `uncertain`, of executions that are paused or running, in the order
-        in which these were updated; None: of everyone."""
+        """Returns the `pending` and `uncertain` calls of executions that are paused or running, in the order in which
+        the executions were updated. None stands for every user."""
 
     @abstractmethod
     def decisions(self, execution_id: str) -> Sequence[StoredDecision]:
@@ -103,8 +103,8 @@ class Ledger(ABC):
 
     @abstractmethod
     def prune(self, *, ended_before: float, paused_before: float | None) -> int:
-        """Deletes executions that ended, or paused, before a time. Returns their number."""
+        """Deletes executions that ended or paused before a time. Returns their number."""
 
     @abstractmethod
     def close(self) -> None:
-        """Frees connections. The next method opens them again."""
+        """Frees connections. The next method call opens them again."""

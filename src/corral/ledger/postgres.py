@@ -21,11 +21,11 @@ from corral.ledger.sealing import keys_of
 _CONNECT_SECONDS = 5.0
 _COMMAND_SECONDS = 10.0
 _CLOCK_SECONDS = 10.0
-"""Time for which the difference between the server's clock and this host's is used again."""
+"""Seconds for which a measured difference between the server's clock and this host's is reused."""
 _STATEMENT_BYTES = 16_000_000
 _VERSION = 1
 _RESTART_SECONDS = 10.0
-"""Time for which a server that was there is waited for. It is shorter than a lease."""
+"""Seconds to wait for a server that was reachable before. Shorter than a lease."""
 _RETRY_SECONDS = 0.1
 _PREPARE = """
 SELECT set_config('synchronous_commit', 'on', false),
@@ -52,8 +52,8 @@ CREATE TABLE IF NOT EXISTS corral_decisions (
     execution_id text NOT NULL, sequence bigint NOT NULL, binding bytea NOT NULL, body bytea NOT NULL,
     PRIMARY KEY (execution_id, sequence, binding));
 """  # noqa: S608 - our own number
-# Each change is one statement, so one round trip. All but _CLAIM can be repeated when it is unknown if they were done:
-# they find their own rows then.
+# Each change is one statement, and so one round trip. All except _CLAIM can be repeated if their outcome is unknown,
+# because they then find their own rows.
 _CREATE = """
 WITH made AS (
     INSERT INTO corral_executions VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING RETURNING 1)
@@ -137,19 +137,19 @@ def _driver() -> Any:
 
 
 class PostgresLedger(Ledger):
-    """Ledger in tables of a PostgreSQL database, which it creates; several hosts can share it.
+    """Ledger in tables of a PostgreSQL database, which it creates. Several hosts can share it.
 
-    Leases are by the server's clock. A lost connection is made again. The URL is asyncpg's,
+    Leases use the server's clock. A lost connection is opened again. The URL is asyncpg's,
     `postgresql://user:password@host/database`; use a separate schema with `?search_path=NAME` or by the role.
 
-    `keys` are named keys of 16, 24 or 32 bytes that seal all values: the first one seals, all of them open. None: those
-    in the environment variable CORRAL_LEDGER_KEYS. `{}` stores values in clear.
+    `keys` are named keys of 16, 24 or 32 bytes with which all values are sealed: the first one seals, and all of them
+    open. They default to those in the environment variable CORRAL_LEDGER_KEYS. `{}` stores values in plain text.
 
-    Ended executions are deleted after `keep_days`. A paused one expires after `expires_seconds`: it is not resumed any
-    more. None: it does not expire.
+    Ended executions are deleted after `keep_days`. A paused one expires after `expires_seconds`, and can then no longer
+    be resumed. With None it does not expire.
 
     Raises:
-        ConfigError: there are no keys, or an option is wrong.
+        ConfigError: there are no keys, or an option is invalid.
         MissingExtra: `asyncpg` or `cryptography` is not installed.
     """
 
@@ -178,14 +178,14 @@ class PostgresLedger(Ledger):
             driver.InternalClientError,
             OSError,
         )
-        """Errors of a connection that was lost, or of a server that is starting."""
+        """Errors of a lost connection, or of a server that is starting."""
         self._owner = ProcessOwner()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """Event loop in the thread that uses this ledger."""
+        """Event loop of the thread that uses this ledger."""
         self._connection: Any = None
         self._was_open = False
         self._ahead = 0.0
-        """The server's clock minus the monotonic one of this host."""
+        """Difference between the server's clock and this host's monotonic one."""
         self._compare_at = 0.0
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ class PostgresLedger(Ledger):
 
     @override
     def write(self, claims: Mapping[str, int], calls: Sequence[StoredCall], *, durably: bool) -> Collection[str]:
-        # Always durably: a server that lost what it has confirmed would go on with a hole in the record.
+        # Always durably: a server that loses confirmed rows would continue with a gap in the record.
         refused: Collection[str] = frozenset()
         for part in _parts(calls):
             columns = zip(*part, strict=True) if part else [()] * len(StoredCall._fields)
@@ -282,7 +282,7 @@ class PostgresLedger(Ledger):
         if connection is not None:
             with suppress(*self._errors):
                 await connection.close(timeout=_CONNECT_SECONDS)
-        await asyncio.sleep(0)  # lets a connection that was dropped close
+        await asyncio.sleep(0)  # lets a dropped connection close
 
     def _is_done(self, query: str, *values: object) -> bool:
         [(done,)] = self._rows(query, *values)
@@ -353,7 +353,7 @@ class PostgresLedger(Ledger):
 
 
 def _parts(calls: Sequence[StoredCall]) -> Iterator[Sequence[StoredCall]]:
-    """Yields the last row of each call, in the order of these rows, in at least one part of limited size."""
+    """Yields the last row of each call, in the order of these rows, in at least one chunk of limited size."""
     rows: dict[tuple[str, int], StoredCall] = {}
     for each in calls:
         key = each.execution_id, each.sequence

@@ -1,4 +1,4 @@
-"""Records of durable executions: a ledger's rows, opened."""
+"""Records of durable executions: a ledger's rows, decrypted."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _DECISIONS: Mapping[str, type[Any]] = {"approved": Approved, "denied": Denied, "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """One execution with everything on record."""
+    """One execution, with everything that is recorded."""
 
     execution: StoredExecution
     is_held: bool
-    """True if a host runs it now."""
+    """True if a host is running it."""
     head: Mapping[str, Any]
-    """Request, and all else that its program started with."""
+    """Request, and everything else with which its program started."""
     result: Mapping[str, Any]
-    """Result, or state when it paused; empty before that."""
+    """Result, or the state when it paused; empty before that."""
     calls: Sequence[CallRow]
     decisions: Mapping[tuple[int, bytes], Settlement]
-    """Decisions by the number of the call and the digest that they are bound to."""
+    """Decisions, by the call's number and the digest to which they are bound."""
 
 
 class Records:
-    """Executions in one ledger. Every method is behind all rows that were queued before it."""
+    """Executions in one ledger. Every method runs after all rows that were queued before it are written."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -53,7 +53,7 @@ class Records:
         """Records a new execution, and claims it for this host. It is durable with its first change, decision or end.
 
         Raises:
-            HeldElsewhere: another host has just recorded one of that id.
+            HeldElsewhere: another host has just recorded one with that id.
             LedgerError: it could not be recorded.
         """
         claim = Claim(execution_id, 1)
@@ -83,21 +83,20 @@ class Records:
     async def claim(
         self, execution_id: str, admit: Callable[[Recorded], object] = lambda _: None, *, ended: bool = False
     ) -> tuple[Claim, Recorded]:
-        """Claims an execution that is paused, or whose host is lost, for this host, unless `admit` raises.
+        """Claims for this host an execution that is paused or has lost its host, unless `admit` raises.
 
-        `ended`: also one that has ended or expired.
+        With `ended`, also claims one that has ended or expired.
 
         Raises:
-            ConfigError: the ledger has no such execution.
-            HeldElsewhere: another host runs it, it has ended, or it has expired.
-            LedgerError: it cannot be read.
+            ConfigError: the ledger has no such execution. HeldElsewhere: another host runs the execution, or it has
+            ended or expired. LedgerError: the record cannot be read.
         """
 
         taken: StoredExecution | None = None
 
         def job() -> Recorded:
             nonlocal taken
-            recorded = self._recorded(execution_id)  # damaged rows show before anything is changed
+            recorded = self._recorded(execution_id)  # so that damaged rows are noticed before anything is changed
             admit(recorded)
             before, now = recorded.execution, self.ledger.now()
             expires = self.ledger.expires_seconds
@@ -111,7 +110,7 @@ class Records:
                     left = max(1, math.ceil(held.lease - now))
                     state = f"runs on another host; if that is lost, it can be resumed in {left} s"
                 raise HeldElsewhere(f"{execution_id} {state}")
-            # again: a host whose lease was over may have written until now
+            # read again, because a host whose lease has expired can have written until now
             return self._recorded(execution_id, taken)
 
         try:
@@ -124,23 +123,22 @@ class Records:
         return claim, recorded
 
     def _abandon(self, execution_id: str, claim: int, status: ExecutionStatus) -> None:
-        """Lets another host claim an execution, after the jobs that were asked before."""
+        """Releases an execution to other hosts, after all jobs that were requested before."""
         self.writer.submit(lambda: self.ledger.end(execution_id, claim, status, None, now=self.ledger.now()))
 
     async def load(self, execution_id: str) -> Recorded:
         """Reads an execution.
 
         Raises:
-            ConfigError: the ledger has no such execution.
-            LedgerError: it cannot be read.
+            ConfigError: the ledger has no such execution. LedgerError: the record cannot be read.
         """
         return await self.writer.run(lambda: self._recorded(execution_id))
 
     async def find(self, execution_id: str) -> Recorded | None:
-        """Reads an execution; None if the ledger has no such one.
+        """Reads an execution; returns None if the ledger does not have it.
 
         Raises:
-            LedgerError: it cannot be read.
+            LedgerError: the record cannot be read.
         """
         ledger = self.ledger
         return await self.writer.run(
@@ -168,7 +166,7 @@ class Records:
         leaves the recorded result.
 
         Raises:
-            LedgerError: it could not be recorded, or the claim is another by now.
+            LedgerError: the end could not be recorded, or the execution has since been claimed again.
         """
         place = _result_place(claim.execution_id)
 
@@ -190,10 +188,10 @@ class Records:
             raise error
 
     async def decide(self, execution_id: str, sequence: int, binding: bytes, decision: Settlement) -> Settlement:
-        """Records a decision, durably, unless there is one. Returns the decision that holds.
+        """Records a decision durably, unless there is one. Returns the decision that holds.
 
         Raises:
-            LedgerError: it could not be recorded, or the one on record cannot be read.
+            LedgerError: the decision could not be recorded, or the recorded one cannot be read.
             UnencodableValue: a program cannot receive its value.
         """
         place = _decision_place(execution_id, sequence, binding)
@@ -232,8 +230,8 @@ class Records:
         organization_id: str | None = None,
         limit: int = 10_000,
     ) -> Sequence[T]:
-        """Returns what `read` makes, in the writer's thread, of each execution with calls that wait for a decision: its
-        row, its head and those calls."""
+        """Calls `read`, in the writer's thread, for each execution with calls that wait for a decision, with its row,
+        its head and those calls. Returns the results."""
 
         def job() -> list[T]:
             calls: dict[str, list[CallRow]] = {}

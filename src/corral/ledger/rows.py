@@ -1,4 +1,4 @@
-"""Rows of a ledger: as the host reads them, and as a store keeps them."""
+"""Rows of a ledger, both as the host reads them and as a store keeps them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from corral.errors import LedgerDamaged
 from corral.types import EncodedValue
 
 CallStatus: TypeAlias = Literal["started", "pending", "uncertain", "done", "undoing", "undone"]
-"""`started`: a tool that changes something was about to run. `pending`: it needs an approval. `uncertain`: it had
-started when its host was lost. `done`: it has its reply. `undoing`: its undo has started, or has failed."""
+"""`started`: a tool that changes something was about to run. `pending`: the call needs an approval. `uncertain`: it had
+started when its host was lost. `done`: it has its reply. `undoing`: its undo has started or has failed."""
 ExecutionStatus: TypeAlias = Literal[
     "running", "paused", "succeeded", "failed", "timed_out", "cancelled", "rejected", "rolled_back"
 ]
@@ -19,21 +19,21 @@ _BODY = struct.Struct(">dd16s?HHI")
 
 
 class CallRow(NamedTuple):
-    """One call of a durable execution, or a timer; number 0 is the end of the grace period."""
+    """One call or timer of a durable execution. Number 0 is the end of the grace period."""
 
     sequence: int
     tool: str
     digest: bytes
-    """Digest of the tool's name and the input, in 16 bytes."""
+    """Digest of the tool's name and the input: 16 bytes."""
     input: EncodedValue
     status: CallStatus = "done"
     place: int | None = None
-    """Place of its reply among all replies of the execution."""
+    """Position of its reply among all replies of the execution."""
     reply: bytes = b""
-    """Its encoded reply if it is `done`, else the request for an approval, if any."""
+    """Encoded reply if it is `done`; otherwise the request for an approval, if any."""
     wall: float = 0.0
     active: float = 0.0
-    """Clocks of the program once it has the reply, in milliseconds."""
+    """Clocks of the program after it received the reply, in milliseconds."""
     by: str | None = None
     """Person who decided on it."""
 
@@ -56,11 +56,11 @@ class StoredExecution(NamedTuple):
     created: float
     updated: float
     claim: int
-    """Number of hosts that have run it so far. Writes of an earlier one are refused."""
+    """Number of hosts that have run it so far. Writes of earlier hosts are refused."""
     lease: float
-    """Time until which its host has it, in seconds since the Unix epoch."""
+    """End of the host's lease, in seconds since the Unix epoch."""
     head: bytes
-    """Sealed request, and all else that its program started with."""
+    """Sealed request, and everything else with which its program started."""
     result: bytes | None = None
     """Sealed result, or state when it paused."""
 
@@ -73,18 +73,18 @@ class StoredCall(NamedTuple):
     status: CallStatus
     place: int | None
     body: bytes
-    """Sealed."""
+    """Sealed encoding of the other parts."""
 
 
 class StoredDecision(NamedTuple):
-    """Decision on a call in a store. The first one for a call and its binding holds."""
+    """Decision on a call in a store. For each call and binding, the first one holds."""
 
     execution_id: str
     sequence: int
     binding: bytes
     """Digest of the tool, its schemas and settings, and the input that were decided on."""
     body: bytes
-    """Sealed."""
+    """Sealed decision."""
 
 
 def pack_call(row: CallRow) -> bytes:
@@ -98,7 +98,7 @@ def unpack_call(stored: StoredCall, body: bytes) -> CallRow:
     """Decodes a row.
 
     Raises:
-        LedgerDamaged: it is not the encoding of a row.
+        LedgerDamaged: the data is not the encoding of a row.
     """
     try:
         wall, active, digest, tagged, tool_size, by_size, input_size = _BODY.unpack_from(body)

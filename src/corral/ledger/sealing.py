@@ -1,4 +1,4 @@
-"""Sealed values: only those with a key can read them, alter them, or move them to another place."""
+"""Sealed values: without a key, they cannot be read, altered, or moved to another row."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _MOST_NAME_BYTES = 32
 
 
 def keys_of(environment: Mapping[str, str]) -> dict[str, bytes]:
-    """Reads the keys in `CORRAL_LEDGER_KEYS`: `NAME=BASE64`, separated by commas; the first one seals.
+    """Reads the keys in `CORRAL_LEDGER_KEYS`: `NAME=BASE64`, separated by commas. The first one seals.
 
     Raises:
-        ConfigError: it is not set, or not well formed.
+        ConfigError: the variable is not set, or malformed.
     """
     text = environment.get(KEYS_VARIABLE, "")
     keys: dict[str, bytes] = {}
@@ -42,7 +42,7 @@ def keys_of(environment: Mapping[str, str]) -> dict[str, bytes]:
 
 
 class Ring:
-    """Named keys for AES-GCM: the first one seals, all of them open. Without any, values are stored in clear.
+    """Named keys for AES-GCM: the first one seals, and all of them open. Without keys, values are stored in plain text.
 
     Raises:
         ConfigError: a name or a key has the wrong length.
@@ -66,7 +66,7 @@ class Ring:
         self._sealing = self._keys[name]
 
     def seal(self, data: bytes, place: str) -> bytes:
-        """Seals a value for one place, which has to be named again to open it."""
+        """Seals a value for one location, which has to be named again to open it."""
         if not self._keys:
             return b"\0" + data
         nonce = os.urandom(_NONCE_BYTES)
@@ -76,9 +76,9 @@ class Ring:
         """Opens a value.
 
         Raises:
-            LedgerDamaged: it was altered, was sealed for another place, or its key is gone.
+            LedgerDamaged: the value was altered or sealed for another location, or its key is gone.
         """
-        sealed = sealed if type(sealed) is bytes else b""  # SQLite has columns of any type
+        sealed = sealed if type(sealed) is bytes else b""  # SQLite's columns can have values of any type
         size = sealed[0] if sealed else 0
         name = sealed[1 : 1 + size]
         if size == 0 and not self._keys and sealed:

@@ -62,16 +62,16 @@ _left_behind: list[object] = []
 
 
 class SqliteLedger(Ledger):
-    """Ledger in a database file that only its owner can read; several processes of one machine can share it.
+    """Ledger in a database file that only its owner can read. Several processes of one machine can share it.
 
-    `keys` are named keys of 16, 24 or 32 bytes that seal all values: the first one seals, all of them open. None: those
-    in the environment variable CORRAL_LEDGER_KEYS. `{}` stores values in clear.
+    `keys` are named keys of 16, 24 or 32 bytes with which all values are sealed: the first one seals, and all of them
+    open. They default to those in the environment variable CORRAL_LEDGER_KEYS. `{}` stores values in plain text.
 
-    Ended executions are deleted after `keep_days`. A paused one expires after `expires_seconds`: it is not resumed any
-    more. None: it does not expire.
+    Ended executions are deleted after `keep_days`. A paused one expires after `expires_seconds`, and can then no longer
+    be resumed. With None it does not expire.
 
     Raises:
-        ConfigError: there are no keys, or an option is wrong.
+        ConfigError: there are no keys, or an option is invalid.
         MissingExtra: `cryptography` is not installed.
     """
 
@@ -211,7 +211,7 @@ class SqliteLedger(Ledger):
             raise
 
     def _connected(self) -> Connection:
-        import sqlite3  # most hosts do not need it
+        import sqlite3  # most hosts do not need this module
 
         if self._connection is not None and self._owner.is_current:
             return self._connection
@@ -240,7 +240,7 @@ class SqliteLedger(Ledger):
 
 
 class MemoryLedger(SqliteLedger):
-    """Ledger in the memory of this process: executions pause and are resumed, and end with the process."""
+    """Ledger in the memory of this process. Executions can pause and be resumed, but end with the process."""
 
     @checked
     def __init__(self, *, keep_days: float = 30.0, expires_seconds: float | None = None) -> None:
@@ -252,7 +252,7 @@ class MemoryLedger(SqliteLedger):
 
     @override
     def close(self) -> None:
-        """Does nothing: the executions stay until the object is gone."""
+        """Does nothing, because the executions live as long as the object."""
 
     @override
     def _place(self) -> str:
@@ -260,14 +260,14 @@ class MemoryLedger(SqliteLedger):
 
 
 LedgerSource: TypeAlias = Ledger | str | Path
-"""A ledger, the path of a SQLite database, or the URL of a PostgreSQL database."""
+"""Ledger, path of a SQLite database, or URL of a PostgreSQL database."""
 
 
 def as_ledger(source: LedgerSource) -> Ledger:
     """Returns the ledger for `source`.
 
     Raises:
-        ConfigError: it is another URL, or there are no keys.
+        ConfigError: the URL is of another kind, or there are no keys.
         MissingExtra: an extra is not installed.
     """
     if isinstance(source, Ledger):
@@ -275,6 +275,6 @@ def as_ledger(source: LedgerSource) -> Ledger:
     scheme, is_url, _ = str(source).partition("://")
     if is_url and scheme in ("postgresql", "postgres"):
         return PostgresLedger(str(source))
-    if is_url:  # without the rest, which can have a password
+    if is_url:  # without the remainder, which can contain a password
         raise ConfigError(f"a URL {scheme}://... is not a ledger; pass a path, a postgresql:// URL or a Ledger")
     return SqliteLedger(source)

@@ -1,8 +1,8 @@
-"""Writes and reads a ledger in a thread: replies go behind the program, changes ahead of it.
+"""Writes and reads a ledger in a thread. The program does not wait for its replies to be written, but for its changes.
 
-Rows of calls are put into a queue, and are written together after a few milliseconds, or as soon as somebody waits for
-the disk. All who wait in one turn of the event loop share one transaction. All other jobs go behind the rows
-that were queued before.
+Rows of calls are queued, and written together after a few milliseconds, or as soon as a task waits for the disk. All
+tasks that wait in one turn of the event loop share one transaction. Other jobs run after the rows that were queued
+before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from corral.logs import get_logger
 T = TypeVar("T")
 
 LEASE_SECONDS = 30.0
-"""A host that has not renewed its claim for so long is taken for lost."""
+"""Seconds after which a host that has not renewed its claim counts as lost."""
 _RENEW_SECONDS = 10.0
 _LOOK_SECONDS = 1.0
 """Time between looks for decisions that other hosts have recorded."""
@@ -86,18 +86,17 @@ class Writer:
         self._waiters: deque[tuple[Claim, OneShot[None]]] = deque()
         """Tasks that wait for the disk."""
         self._flush_at: float | None = None
-        """Time at which the thread writes the queued rows; None: none are queued."""
+        """Time at which the thread writes the queued rows; None if none are queued."""
         self._is_asked = False
         """True from the first waiter of a turn until the thread takes the rows."""
         self._renew_at, self._prune_at = time.monotonic() + _RENEW_SECONDS, 0.0
         self._look_at = 0.0
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Calls the function in the thread, behind the rows that are queued.
+        """Calls the function in the thread, after the queued rows.
 
         Raises:
-            CorralError: the function did.
-            LedgerFailed: it raised another exception.
+            CorralError: the function raised it. LedgerFailed: the function raised another exception.
         """
         outcome: OneShot[tuple[T | None, CorralError | None]] = one_shot_factory()()
         schedule = thread_safe_scheduler()
@@ -120,7 +119,7 @@ class Writer:
         return value  # type: ignore[return-value]
 
     def submit(self, job: Callable[[], object]) -> None:
-        """Has the thread call the function, without waiting for it. Errors are logged."""
+        """Has the thread call the function, without waiting for that. Errors are logged."""
 
         def done() -> None:
             self._flush()
@@ -134,24 +133,24 @@ class Writer:
     def hold(self, claim: Claim) -> None:
         """Renews the lease of a claim from now on."""
         self._claims[claim.execution_id] = claim
-        self._ask(_nothing)  # so that the thread looks at the time
+        self._ask(_nothing)  # so that the thread checks the time
 
     def release(self, claim: Claim) -> None:
         if self._claims.get(claim.execution_id) is claim:
             del self._claims[claim.execution_id]
 
     def put(self, claim: Claim, row: CallRow) -> None:
-        """Queues a row. It is written before everything that is asked of the ledger from now on."""
+        """Queues a row. It is written before anything that is requested of the ledger later."""
         self._rows.append((claim, row))
         if self._flush_at is None:
             self._flush_at = time.monotonic() + _BEHIND_SECONDS
-            self._ask(_nothing)  # so that the thread looks at the time
+            self._ask(_nothing)  # so that the thread checks the time
 
     async def durable(self, claim: Claim) -> None:
-        """Waits until the rows that were queued, at least one, would survive the loss of power.
+        """Waits until the queued rows, at least one, would survive a power failure.
 
         Raises:
-            LedgerError: they could not be written.
+            LedgerError: the rows could not be written.
         """
         written = claim.make_one_shot()
         self._waiters.append((claim, written))
@@ -161,13 +160,13 @@ class Writer:
             if loop is None:
                 self._ask(self._flush)
             else:
-                loop.call_soon(self._ask, self._flush)  # with all that start in this turn
+                loop.call_soon(self._ask, self._flush)  # together with all that start in this turn
         await written.wait()
         if claim.failure is not None:
             raise claim.failure
 
     async def aclose(self) -> None:
-        """Writes the queued rows and ends the thread. The next use starts another one."""
+        """Writes the queued rows and ends the thread. The next use starts another thread."""
         if not self._owner.is_current:
             return
         with self._lock:
@@ -225,9 +224,9 @@ class Writer:
         return min(times if self._flush_at is None else (*times, self._flush_at))
 
     def _flush(self) -> None:
-        """Writes all queued rows, and wakes those who wait for them."""
+        """Writes all queued rows, and wakes the tasks that wait for them."""
         self._flush_at, self._is_asked = None, False
-        waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]  # first: their rows are queued
+        waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]  # first, because their rows are queued
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if rows:
             self._flush_at = time.monotonic() + _BEHIND_SECONDS  # a busy program does not wake the thread for each row
@@ -264,7 +263,7 @@ class Writer:
             logger.warning("decisions on calls of %s could not be read: %s", execution_id, error)
 
     def _renew(self) -> None:
-        claims = {**self._claims}  # another claim of the same execution can take its place meanwhile
+        claims = {**self._claims}  # another claim of the same execution can replace it meanwhile
         if not claims:
             return
         numbers = {name: claim.number for name, claim in claims.items()}
@@ -281,13 +280,13 @@ class Writer:
     def _prune(self) -> None:
         try:
             self.prune()
-        except LedgerFailed:  # it cannot be opened: whoever uses it is told so
+        except LedgerFailed:  # it cannot be opened, which its next user will see
             pass
         except Exception as error:
             logger.warning("%r could not be pruned: %s", self.ledger, error)
 
     def prune(self, keep_seconds: float | None = None) -> int:
-        """Deletes executions that ended longer ago, or have expired. Called within `run`."""
+        """Deletes executions that ended longer ago than they are kept, or have expired. Call it within `run`."""
         ledger, now = self.ledger, self.ledger.now()
         expires = ledger.expires_seconds
         return ledger.prune(
@@ -318,7 +317,7 @@ def _wake(waiting: Iterable[OneShot[None]]) -> None:
 
 
 def _call(schedule: _Schedule, function: Callable[[], object]) -> None:
-    """Schedules a function in an event loop, if that still runs."""
+    """Schedules a function in an event loop, if that loop is still running."""
     try:
         schedule(function)
     except RuntimeError:

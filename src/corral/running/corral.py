@@ -69,11 +69,12 @@ __all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 
 logger = get_logger("corral")
 _UNREADY_SECONDS = 15.0
-"""Seconds after a sandbox could not be started; without an end, nobody would send the program that shows a recovery."""
+"""Seconds after a failed sandbox start for which the Corral is not ready. Without an end, it would never get the
+program that shows its recovery."""
 
 
 def _program_logger(parent: Logger) -> Logger:
-    """Returns the logger of programs, which logs none unless its own level is set."""
+    """Returns the logger of programs. It logs nothing unless its own level is set."""
     logger = parent.getChild("programs")
     if logger.level == NOTSET:
         logger.setLevel(WARNING)
@@ -108,31 +109,32 @@ class Corral(Lifecycle):
     Constructing a Corral does no I/O, except that `skills` are read; nor does `declarations`. Executions can overlap.
     `aclose`, from any task of the same event loop, cancels running ones and frees all resources.
 
-    `network` is a `corral.egress.Network` of origins that programs may ask by themselves; None: they have no network.
-    `packages` are those that programs may import, of npm and of Python, besides the ones of its sandbox.
-    `sessions` gives callers who name a `session_id` files of their own, which stay from one program to the next.
-    `skills` are folders with `SKILL.md` and modules, which are read here; those in TypeScript need `NpmPackages`, which
-    bundle them. `compilers` are for programs in languages that become JavaScript, by the name that
-    `execute(compiler=...)` takes.
+    `network` is a `corral.egress.Network` with the origins to which programs may send requests; with None, they have no
+    network. `packages` are npm and Python packages that programs may import, in addition to those of the sandbox.
+    `sessions` gives each caller with a `session_id` files that persist from one program to the next. `skills` are
+    folders with `SKILL.md` and modules, which are read here; modules in TypeScript need `NpmPackages`, which bundle
+    them. `compilers` are for programs in languages that compile to JavaScript, by the name for `execute(compiler=...)`.
 
     `ledger` records durable executions (`execute(durable=True)`): a `Ledger`, the path of a SQLite database, or the
     URL of a PostgreSQL database. The keys in CORRAL_LEDGER_KEYS seal its values.
 
     `telemetry` sends spans and metrics to OpenTelemetry, by default to the process's providers, if any.
 
-    `learnt` records the results of tools that do not declare them, to describe these to models; by default it only
-    records whether they are plain text or JSON.
+    `learnt` observes the results of tools that do not declare them, in order to describe these to models. By default it
+    only records whether they are plain text or JSON.
 
-    `containment` is what sandboxes have to reach, or only the tier; by default `landlock`, and all limits.
+    `containment` is the required `Containment` of sandboxes, or just its tier. The default is `landlock`, with all
+    limits enforced.
 
-    `check`: "auto" type-checks programs before their first call if a checker is available, "required" runs no program
-    that cannot be checked, "off" checks none. True is "auto", False "off".
+    `check`: "auto" type-checks programs before their first call if a checker is available; "required" refuses to run a
+    program that cannot be checked; "off" checks none. True means "auto", False "off".
 
-    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; None: the logger `corral`. Its
-    child `programs` logs the source of every program at level INFO; its own level is WARNING unless it is set.
+    `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; it defaults to the logger `corral`.
+    Its child `programs` logs the source of every program at level INFO, but has the level WARNING unless you set
+    another.
 
     Raises:
-        ConfigError: an option is wrong, or options conflict.
+        ConfigError: an option is invalid, or options conflict.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class Corral(Lifecycle):
         if isinstance(containment, str):
             containment = Containment(required=containment)
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
-        """True if it can be closed in another event loop, or by the exit of the process."""
+        """True if it can be closed in another event loop, or when the process exits."""
         if any(each is not None for each in (audit, ledger, rates, sessions, network, learnt)):
             self.can_be_kept = False
         self.learnt = learnt or LearntResults()
@@ -234,14 +236,14 @@ class Corral(Lifecycle):
         self._commands = LauncherClient()
         self._draining = False
         self.first_language: Language | None = None
-        """Language to warm up for when it is opened, if known."""
+        """Language to prepare sandboxes for when it is opened, if known."""
 
     @checked
     async def drain(self, seconds: float = 30.0) -> bool:
         """Rejects new programs and waits until the running ones have ended; cancels them after `seconds`.
 
-        Programs elsewhere count until their grant ends; `aclose` ends them. Returns False if any program was still
-        running after `seconds`. Call `aclose` afterwards.
+        Programs that run elsewhere count until their grant ends; `aclose` ends them. Returns False if any program was
+        still running after `seconds`. Call `aclose` afterwards.
         """
         self._draining = True
         with anyio.move_on_after(seconds) as waiting:
@@ -260,7 +262,7 @@ class Corral(Lifecycle):
     def unready(self) -> str | None:
         """Returns the reason why a load balancer should send no requests here; None if programs can run.
 
-        Not ready: while it is not open or is draining, and for 15 s after a failed sandbox start.
+        It is not ready while it is not open or is draining, and for 15 s after a sandbox failed to start.
         """
         if self._draining:
             return "draining"
@@ -308,7 +310,7 @@ class Corral(Lifecycle):
                     await compiler.aclose()
             for provider in runtime.providers.made:
                 if not provider.is_entered:
-                    await provider.aclose()  # a provider shared with other Corrals keeps their sandboxes
+                    await provider.aclose()  # a provider that other Corrals share keeps their sandboxes
             await run_shielded_in_thread(self._save_learnt)
             await runtime.rates.store.aclose()
             if self._records is not None:
@@ -371,9 +373,10 @@ class Corral(Lifecycle):
 
     @asynccontextmanager
     async def connected(self, *, bridges: bool = False) -> AsyncGenerator[Self]:
-        """Opens only the tool sources for the duration of the block, which is enough to declare all tools.
+        """Opens only the tool sources during the block, which is enough to declare all tools.
 
-        `bridges` also opens the bridges, such as a `GrpcBridge`'s server, which is enough to serve programs elsewhere.
+        `bridges=True` also opens the bridges, such as a `GrpcBridge`'s server, which is enough to serve programs
+        elsewhere.
 
         Raises:
             CorralError: a required tool source or a bridge cannot be opened.
@@ -407,7 +410,7 @@ class Corral(Lifecycle):
 
     @contextmanager
     def _lives(self, execution: Execution) -> Generator[None]:
-        """Registers an execution for `aclose` to end, for the duration of the block."""
+        """Registers an execution during the block, so that `aclose` ends it."""
         self._live.add(execution)
         try:
             yield
@@ -437,7 +440,7 @@ class Corral(Lifecycle):
         """Starts a program and yields its handle; leaving the block cancels the program if it still runs.
 
         Raises:
-            As `execute`; a sandbox that does not start raises from `Run.result()`.
+            See `execute`; if the sandbox does not start, `Run.result()` raises.
         """
         execution = await self._new_execution(source, **options)
         async with plain_task_group() as tasks:
@@ -454,8 +457,8 @@ class Corral(Lifecycle):
 
     @checked
     def can_be_durable(self, language: Language = "typescript", context: ExecutionContext | None = None) -> bool:
-        """Returns True if programs of this caller can be durable: there is a ledger, and none of the reasons against
-        it in docs/durable.md."""
+        """Returns True if programs of this caller can be durable: there is a ledger, and none of the obstacles that
+        docs/durable.md lists."""
         if self._records is None:
             return False
         runtime, in_session = self._runtime, self._kept_session(context or ExecutionContext()) is not None
@@ -463,7 +466,7 @@ class Corral(Lifecycle):
             provider = runtime.provider(language)
             protocol = runtime.protocols.supported_by(provider.name, provider.capabilities.bridges)
         except (ConfigError, StartFailed):
-            return False  # the execution says why
+            return False  # the execution will say why
         return why_not_durable(provider.name, provider.capabilities, protocol.name, in_session=in_session) is None
 
     @checked
@@ -480,23 +483,23 @@ class Corral(Lifecycle):
         shell: ShellLimits | bool = False,
         keep: Keep = "files",
     ) -> AsyncGenerator[Session]:
-        """Opens directories shared by the programs of one user, and yields their handle; they end with the block.
+        """Opens directories shared by the programs of one user, and yields their handle. They end with the block.
 
-        `packages` are for its programs, in place of the Corral's of that language, and `network` besides it. `skills`
-        are beside those of the Corral; programs find them all in /root/skills.
+        For its programs, `packages` replace the Corral's packages of the same language. `network` and `skills` are in
+        addition to the Corral's; programs find all skills in /root/skills.
 
         With `shell`, `session.shell` runs commands in the same directories, within these bounds; without a mount at
         /tmp it is a scratch directory. Commands reach `network` through a proxy; see docs/shells.md.
 
-        With `keep="variables"` its programs also see each other's variables, as cells of a notebook do: those of a
+        With `keep="variables"`, its programs also share variables, like cells of a notebook: programs in the same
         language run one after another in one process. See docs/notebooks.md.
 
-        `languages` are its programs' languages, for which guests are ready when the block begins. None: all languages
-        whose sandbox runs here and has files, each from its first program on.
+        `languages` are the languages of its programs, for which guests are ready when the block begins. None allows all
+        languages whose sandbox runs here and supports files; guests then start with the first program.
 
         Raises:
             ConfigError: mounts or skills conflict, a directory is missing, or no sandbox has files.
-            LimitNotEnforceable: the jail of commands cannot enforce a bound here, and this was not accepted.
+            LimitNotEnforceable: the jail of commands cannot enforce a limit that must be enforced.
             StartFailed: this system cannot create the directories or contain commands.
         """
         self._require_usable()
@@ -527,7 +530,7 @@ class Corral(Lifecycle):
             for host, config in hosts.values() if languages is not None else ():
                 await host.prepare_space(config.model_copy(update={"space": opened.space}))
             npm = modules or self._runtime.modules
-            if npm is not None and (modules or skills):  # else the Corral's, which include its skills already
+            if npm is not None and (modules or skills):  # otherwise the Corral's, which already include its skills
                 npm = npm.with_skills(skill_set)
             yield Session(
                 self,
@@ -551,9 +554,9 @@ class Corral(Lifecycle):
     @checked
     @asynccontextmanager
     async def session_files(self, context: ExecutionContext) -> AsyncGenerator[SessionFiles]:
-        """Yields the files of this context's session, which `Corral(sessions=...)` keeps.
+        """Yields the files of this context's session, one of those that `Corral(sessions=...)` keeps.
 
-        The session is open for the duration of the block.
+        The session stays open during the block.
 
         Raises:
             ConfigError: this Corral keeps no sessions, or the context has no `session_id`.
@@ -568,7 +571,7 @@ class Corral(Lifecycle):
             yield session.files
 
     def _kept_session(self, context: ExecutionContext) -> KeptWorkspace | None:
-        """The session that the caller has named, if this Corral keeps any."""
+        """Session that the caller has named, if this Corral keeps sessions."""
         if self._kept_sessions is None or context.session_id is None:
             return None
         return KeptWorkspace(self._kept_sessions, context)
@@ -584,7 +587,8 @@ class Corral(Lifecycle):
         packages: PythonPackages | None = None,
         modules: NpmPackages | None = None,
     ) -> dict[Language, tuple[SpaceHost, SandboxConfig]]:
-        """Returns providers that create directories for programs in these languages; None: in all that run here.
+        """Returns providers that create directories for programs in these languages; None stands for all languages that
+        run here.
 
         Raises:
             ConfigError: the sandbox for one of these languages has no files.
@@ -627,10 +631,11 @@ class Corral(Lifecycle):
 
     @checked
     def observe(self, callback: OnEvent, *, session_id: str | None = None) -> Observation:
-        """Calls a sync or async function for every event of all executions, or of one session's, from now on.
+        """Calls a sync or async function for every further event of all executions, or of those in one session.
 
-        The observation ends with its `with` or `async with` block, or by `close()`. Executions do not wait for an async
-        function; once it is 10,000 events behind, further ones are dropped. Its exceptions are logged.
+        The observation ends with its `with` or `async with` block, or with `close()`. Executions do not wait for an
+        async function; once it is 10,000 events behind, further events are dropped. The function's exceptions are
+        logged.
         """
         return Observation(callback, session_id, self._runtime.observations)
 
@@ -730,10 +735,10 @@ class Corral(Lifecycle):
         env: bool = False,
         **audience: Unpack[Audience],
     ) -> CheckResult:
-        """Type-checks a program without running it; waits until a language server is ready.
+        """Type-checks a program without running it. Waits until a language server is ready.
 
-        `env`: True if the program would have environment variables. `context`: the caller, if denied tools are hidden.
-        If the Corral is not open, `aclose` ends the server.
+        `env` says whether the program would have environment variables. `context` is the caller, if denied tools are
+        hidden. If the Corral is not open, call `aclose` to end the server.
 
         Raises:
             ConfigError: the language is unknown, or the Corral is closed.
@@ -782,7 +787,7 @@ class Corral(Lifecycle):
 
     @property
     def executions(self) -> Executions:
-        """Executions by their ids."""
+        """Executions by id."""
         return Executions(
             self._runtime.parked,
             lambda: self._live,
@@ -794,7 +799,7 @@ class Corral(Lifecycle):
 
     @property
     def sync(self) -> SyncCorral:
-        """The same for callers without an event loop; `with Corral(...).sync as corral` opens and closes it."""
+        """The same methods for callers without an event loop. `with Corral(...).sync as corral` opens and closes it."""
         return SyncCorral(self, self._in_a_loop, self._in_the_loop)
 
     def _require_declarable(self) -> None:
@@ -813,5 +818,5 @@ class _LazyTokens:
         self._made: dict[str, Tokens] = {} if tokens is None else {"tokens": tokens}
 
     def __call__(self) -> Tokens:
-        # `setdefault` is atomic: two threads would create two random keys, and both get the first
+        # `setdefault` is atomic: if two threads create two random keys, both get the first
         return self._made.get("tokens") or self._made.setdefault("tokens", load_by_name("corral.tokens", "http"))

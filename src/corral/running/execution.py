@@ -102,11 +102,11 @@ class Room(Protocol):
 
     @property
     def program_files(self) -> ProgramFiles:
-        """Returns the same for a sandbox whose programs access files through the host."""
+        """Returns the directories for a sandbox whose programs access files through the host."""
         ...
 
     async def look(self, over: Callable[[str], None], /) -> FileChanges:
-        """Returns the files changed since the last look; calls `over` if they exceed the session's quota.
+        """Returns the files that changed since the last look. Calls `over` if they exceed the session's quota.
 
         Raises:
             FileError: the files cannot be listed.
@@ -116,21 +116,21 @@ class Room(Protocol):
 
 
 class Workspace(Protocol):
-    """Interface of a session for an execution."""
+    """Part of a session that an execution uses."""
 
     @property
     def keep(self) -> Keep: ...
 
     def hold(self) -> AbstractAsyncContextManager[OpenSession]:
-        """Keeps the session open for the duration of the block.
+        """Keeps the session open during the block.
 
         Raises:
-            CorralError: it cannot be opened.
+            CorralError: the session cannot be opened.
         """
         ...
 
     def enter(self, over: Callable[[str], None], /) -> AbstractAsyncContextManager[Room]:
-        """Keeps the directories for the duration of the block, and calls `over` if they exceed their quota.
+        """Keeps the directories during the block, and calls `over` if they exceed their quota.
 
         Raises:
             CorralError: the directories cannot be created.
@@ -139,12 +139,12 @@ class Workspace(Protocol):
 
 
 _MOST_LEARNT = 5
-"""Maximum number of tools whose learnt results are described to a model."""
+"""Maximum number of tools whose observed results are described to a model."""
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
 
 
 def broken(error: BaseException) -> Exit:
-    """Returns the end of an execution that failed on the host's side."""
+    """Returns the exit of an execution that failed on the host's side."""
     shown = error if isinstance(error, CorralError) else SandboxError("the sandbox could not be used")
     return Exit(
         status="failed",
@@ -153,7 +153,7 @@ def broken(error: BaseException) -> Exit:
 
 
 def rejected(error: ProgramRejected) -> Exit:
-    """Returns the end of a program that must not run."""
+    """Returns the exit of a program that must not run."""
     return Exit(
         status="rejected",
         error=ExecutionError(
@@ -163,7 +163,7 @@ def rejected(error: ProgramRejected) -> Exit:
 
 
 def prefer_early_outcome(exit: Exit, early: Exit | None) -> Exit:
-    """Returns the outcome that the program reported before its remaining calls were cut short, if any."""
+    """Returns the outcome that the program reported before its remaining calls were cancelled, if any."""
     if early is None or exit.error is None or exit.error.code not in _ENDED_FROM_OUTSIDE:
         return exit
     message = f"unawaited calls were cut short: {exit.error.message}"
@@ -191,9 +191,9 @@ def concluded(
     gate: Gate | None,
     learnt: Callable[[str], str] = lambda name: "",  # noqa: ARG005
 ) -> ExecutionResult:
-    """Completes a result with its program's exit; without one, the execution was cancelled.
+    """Completes a result with its program's exit. Without an exit, the execution was cancelled.
 
-    `learnt` describes, for a model, the results of a tool that does not declare them.
+    `learnt` describes to a model the results of a tool that does not declare them.
     """
     if exit is None:
         error = ExecutionError(
@@ -259,7 +259,7 @@ async def record_execution(
 
 
 def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
-    """Returns recovery's remarks, except "no result" for a program that did return one."""
+    """Returns the remarks of recovery, except "no result" if the program did return one."""
     if program is None or exit.value is not None or exit.error is not None or exit.status == "paused":
         return tuple(each for each in (program.diagnostics if program else ()) if each.severity != "info")
     return program.diagnostics
@@ -293,7 +293,7 @@ def _check_remarks(gate: Gate | None) -> tuple[Diagnostic, ...]:
 def _learnt_remarks(
     program: Program | None, exit: Exit, records: Sequence[CallRecord], learnt: Callable[[str], str]
 ) -> Iterator[Diagnostic]:
-    """Yields learnt descriptions of undeclared results, if the program failed or was rejected."""
+    """Yields descriptions of observed but undeclared results, if the program failed or was rejected."""
     names: list[str] = []
     if exit.error is not None and exit.error.code == ProgramFailed.code:
         names = [record.name for record in records if record.state == "returned"]
@@ -308,15 +308,15 @@ logger = get_logger("corral.running")
 
 
 _MANY_ENTRIES = 10_000
-"""Console entries that are hidden from the garbage collector at a time."""
+"""Number of console entries that are hidden from the garbage collector at a time."""
 _KEEPS = "those of sandbox='auto' on Linux can; leave out keep='variables'"
 _CHECK_HELP = "`corral doctor` lists the language servers"
 
 
 class Execution:
-    """Takes one request through its phases. `run` is called once, `cancel` at any time.
+    """Takes one request through its phases. `run` can be called once, `cancel` at any time.
 
-    `tools` and `services` are visible to the caller. `service_sources` are more services of the host, after the
+    `tools` and `services` are those that the caller sees. `service_sources` are further services of the host, after the
     runtime's. `modules` and `packages` replace the runtime's for this program.
 
     Raises:
@@ -388,7 +388,7 @@ class Execution:
         self._notebook: Notebook | None = None
         self._scope = anyio.CancelScope()
         self._is_final = True
-        """False once the host has cancelled it: a durable execution can then be resumed."""
+        """False if the host has cancelled it in such a way that a durable execution can be resumed."""
         self._began, self._started, self._check_started = 0.0, 0.0, 0.0
         self._concluded = False
         """True once the result exists and is recorded."""
@@ -400,11 +400,11 @@ class Execution:
         self._capabilities: ProgramCapabilities | None = None
         self._early_outcome: Exit | None = None
         self._hidden_denial: ExecutionError | None = None
-        """Denial of hidden tools that the program names, for the audit log only."""
+        """Denial of hidden tools that the program names. For the audit log only."""
 
     @property
     def _active_before(self) -> float:
-        """Seconds that a durable program has used of its wall clock before."""
+        """Seconds of wall clock that a durable program has used before."""
         recording = self._recording
         return 0.0 if recording is None or recording.offline else recording.active_seconds
 
@@ -420,9 +420,9 @@ class Execution:
         self._events.observers.append(observer)
 
     def cancel(self, *, final: bool = True) -> None:
-        """Ends the execution with the status `cancelled`; does nothing once it has ended.
+        """Ends the execution with the status `cancelled`. Does nothing if it has already ended.
 
-        A durable execution whose end is not `final` can be resumed.
+        Unless `final`, a durable execution can be resumed.
         """
         self._is_final = self._is_final and final
         self._scope.cancel()
@@ -469,7 +469,7 @@ class Execution:
                 return await self._conclude(*await (self._run_cell() if is_cell else self._prepare_and_run()))
             return await self._conclude(None, None)
         except BaseException as error:
-            if not self._concluded:  # a failure, or the task was cancelled: recorded like any other end
+            if not self._concluded:  # a failure or a cancelled task, which is recorded like any other end
                 cancelled = isinstance(error, anyio.get_cancelled_exc_class())
                 self._is_final = False
                 await self._conclude(None, None if cancelled else broken(error))
@@ -479,7 +479,7 @@ class Execution:
             self.ended.set()
 
     async def _run_cell(self) -> tuple[Program | None, Exit]:
-        """Runs the program in the process of its session's notebook, after those before it."""
+        """Runs the program in the process of its session's notebook, after the programs before it."""
         assert self.workspace is not None
         notebooks = self._runtime.notebooks
         async with self.workspace.hold() as session:
@@ -510,7 +510,8 @@ class Execution:
         return program, await self._run_while_checked(program, self._gate)
 
     async def _recorded_program(self, head: Mapping[str, Any]) -> Program:
-        """Returns the program that ran first; the tools, by which its source was read, can have changed since."""
+        """Returns the program as it first ran, because the tools, with which its source was read, might have changed
+        since."""
         request, code = self._request, head["code"]
         with suppress(CorralError):
             program = await prepare_request(request, self._compiler, self._limits, self._tools)
@@ -550,7 +551,7 @@ class Execution:
         return rejected(gate.rejection) if gate.is_decided and gate.rejection is not None else None
 
     async def _run_while_checked(self, program: Program, gate: Gate) -> Exit:
-        """Runs the program while it is checked; a rejection ends it before its first call."""
+        """Runs the program while it is checked. A rejection ends it before its first call."""
         exit: Exit | None = None
         failure: Exception | None = None
 
@@ -584,7 +585,7 @@ class Execution:
         return exit
 
     async def _run_once_checked(self, program: Program, gate: Gate) -> Exit:
-        """Checks a cell before it runs: one that is rejected must not have changed any variable."""
+        """Checks a cell before it runs, because a rejected cell must not have changed any variable."""
         try:
             await gate.decide()
         finally:
@@ -674,10 +675,10 @@ class Execution:
         return prefer_early_outcome(exit, self._early_outcome)
 
     async def _recorded_job(self, job: Job, recording: Recording) -> Job:
-        """Makes the journal, and returns the job with its recorded parts.
+        """Makes the journal, and returns the job with the recorded parts.
 
         Raises:
-            LedgerError: it cannot be recorded, or other versions have recorded it.
+            LedgerError: the execution cannot be recorded, or was recorded with other versions.
         """
         head = self._head(job)
         if (recorded := recording.head) is not None:
@@ -698,7 +699,7 @@ class Execution:
         return replace(job, durable=journal)
 
     def _head(self, job: Job) -> Mapping[str, Any]:
-        """Returns the start of a durable program, for the record."""
+        """Returns the recorded start of a durable program."""
         request, modules = self._request.model_copy(update={"limits": self._limits}), job.modules
         texts = sorted(modules.texts.items()) if modules is not None else []
         return {
@@ -792,7 +793,7 @@ class Execution:
     # --- conclude
 
     async def _conclude(self, program: Program | None, exit: Exit | None) -> ExecutionResult:
-        """Creates the result, records it and emits it. No exit: the execution was cancelled."""
+        """Creates the result, records it and emits it. Without an exit, the execution was cancelled."""
         records = self._recorder.records
         if exit is None or exit.status != "succeeded" or exit.unawaited:
             self._recorder.look_up(self._tools)
@@ -834,7 +835,7 @@ class Execution:
         return result
 
     async def _conclude_record(self, result: ExecutionResult, recording: Recording) -> ExecutionResult:
-        """Puts the end of a durable execution on record; returns the result, which fails if that does."""
+        """Records the end of a durable execution. Returns the result, which is a failure if recording fails."""
         claim, journal = recording.claim, self._journal
         if journal is not None:
             claim = journal.claim

@@ -1,4 +1,4 @@
-"""`Corral.executions`: executions by their ids, those that run now and those in the ledger."""
+"""`Corral.executions`: executions by id, both running ones and those in the ledger."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class PendingExecution:
     execution_id: str
     context: ExecutionContext
     calls: tuple[ApprovalRequest, ...]
-    """The calls that wait, oldest first."""
+    """Calls that wait for decisions, oldest first."""
     status: Literal["running", "paused"] = "running"
-    """`paused`: no process runs it; `resume` continues it once the calls are decided."""
+    """`paused` means that no process runs it; `resume` continues it once the calls are decided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionRecord:
-    """Execution in the ledger. Lists leave out `request` and all after it."""
+    """Execution in the ledger. In lists, `request` and the fields after it are left out."""
 
     execution_id: str
     status: ExecutionStatus
@@ -63,27 +63,27 @@ class ExecutionRecord:
     organization_id: str | None
     created: float
     updated: float
-    """Times in seconds since the Unix epoch."""
+    """Seconds since the Unix epoch."""
     request: ExecutionRequest | None = None
     value: Any = None
     error: ExecutionError | None = None
     pending: tuple[ApprovalRequest, ...] = ()
     """Calls that wait for decisions."""
     decided: frozenset[int] = frozenset()
-    """Numbers of pending calls that are decided and wait for `resume`."""
+    """Numbers of pending calls that have been decided and wait for `resume`."""
     pauses: int = 0
     """Number of times that it has paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoneCall:
-    """Change that a rollback has met."""
+    """One change, and what a rollback has done about it."""
 
     sequence: int
     tool: str
     outcome: Literal["undone", "failed", "not_undoable", "uncertain"]
-    """`failed`: its undo raised. `not_undoable`: its tool is gone or has no `undo`. `uncertain`: its effect is not
-    known."""
+    """`failed`: its undo raised an error. `not_undoable`: its tool is gone or has no `undo`. `uncertain`: its effect is
+    unknown."""
     reason: str | None = None
 
 
@@ -93,11 +93,11 @@ class Rollback:
 
     execution_id: str
     calls: tuple[UndoneCall, ...]
-    """Changes that the execution has made, the last one first; also those that an earlier rollback has undone."""
+    """Changes that the execution made, the last one first, including those that an earlier rollback has undone."""
 
     @property
     def complete(self) -> bool:
-        """True if all of them are undone."""
+        """True if all changes are undone."""
         return all(each.outcome == "undone" for each in self.calls)
 
 
@@ -114,9 +114,9 @@ def _pending_execution(
 
 
 class Executions:
-    """Executions of one Corral by their ids: `Corral.executions`.
+    """Executions of one Corral by id: `Corral.executions`.
 
-    Those in the ledger need `Corral(ledger=...)`.
+    Only a Corral with a `ledger` has recorded executions.
     """
 
     _shown_as = "Corral.executions"  # in errors
@@ -149,7 +149,7 @@ class Executions:
     ) -> tuple[PendingExecution, ...]:
         """Returns the executions whose calls wait for decisions, in this process or in the ledger.
 
-        Those that waited first are at the front. `user_id` and `organization_id` select those of one caller.
+        The longest waiting come first. `user_id` and `organization_id` select the executions of one caller.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -176,14 +176,14 @@ class Executions:
     async def settle(
         self, execution_id: str, decisions: Mapping[int, Approved | Denied | Retry | Settled], *, by: str | None = None
     ) -> frozenset[int]:
-        """Decides on calls that wait, by their `sequence`; the first decision on a call holds.
+        """Decides on waiting calls, by their `sequence`. The first decision on a call holds.
 
         The host has to check the person's right to decide: `waiting` has the `context` of the execution. `by` names who
-        decided, for decisions that do not say so. Returns the calls that this decided: not those that do not wait, or
-        no longer. `Retry`, `Settled` and `Denied` are for uncertain calls, `Approved` and `Denied` for the others.
+        decided, for decisions that do not name anyone. Returns the calls that were decided, without calls that did not
+        wait. `Retry`, `Settled` and `Denied` are for uncertain calls, `Approved` and `Denied` for others.
 
         Raises:
-            ConfigError: a decision is not for such a call, or a program cannot receive its value.
+            ConfigError: a decision does not apply to such a call, or a program cannot receive its value.
             LedgerError: the decision could not be recorded.
         """
         named = {sequence: replace(each, by=each.by or by) for sequence, each in decisions.items()}
@@ -213,17 +213,16 @@ class Executions:
     async def resume(
         self, execution_id: str, *, context: ExecutionContext | None = None, **options: Unpack[LiveOptions]
     ) -> ExecutionResult:
-        """Continues an execution that is paused, or whose host is lost, to its end or its next pause.
+        """Continues an execution that is paused or has lost its host, to its end or its next pause.
 
-        `context` replaces the recorded one, and has to have the same user and organization; `context.local` is never on
-        record. Scopes, rates and limits are judged anew.
+        `context` replaces the recorded one, and must have the same user and organization; `context.local` is never
+        recorded. Scopes, rates and limits are checked again.
 
         Raises:
             ConfigError: there is no such execution, or no ledger.
-            AccessDenied: the context has another user or organization.
-            HeldElsewhere: another host runs it, it has ended, or it has expired.
-            Outdated: another version of the engine, or of a package, recorded it.
-            LedgerError: it cannot be read.
+            AccessDenied: the context has another user or organization. HeldElsewhere: another host runs the execution,
+            or it has ended or expired. Outdated: it was recorded with another version of the engine or of a package.
+            LedgerError: the record cannot be read.
             StartFailed: the sandbox did not start.
         """
         return await self._run(*await claimed(self._records, execution_id, context), options)
@@ -234,12 +233,11 @@ class Executions:
     ) -> ExecutionResult:
         """Runs a recorded program again, offline: every call is answered from the record, and no tool runs.
 
-        It ends where the record does, with the status `paused`; or before the reply to the call number `until`.
+        It ends where the record ends, or before the reply to call number `until`, with the status `paused`.
 
         Raises:
-            ConfigError: there is no such execution, or no ledger.
-            Outdated: another version of the engine, or of a package, recorded it.
-            LedgerError: it cannot be read.
+            ConfigError: there is no such execution, or no ledger. Outdated: it was recorded with another version of the
+            engine or of a package. LedgerError: the record cannot be read.
         """
         recorded = await self._records.load(execution_id)
         request = _request_of(recorded, None)
@@ -260,14 +258,14 @@ class Executions:
     async def fork(
         self, execution_id: str, *, at: int, source: str | None = None, **options: Unpack[LiveOptions]
     ) -> ExecutionResult:
-        """Runs a recorded program again as a new execution, which has the same replies up to call number `at`.
+        """Runs a recorded program again as a new execution, with the same replies up to call number `at`.
 
-        From there it is live. With another `source`, that program has to make the same calls up to there.
+        From there on, its calls are made. If you pass another `source`, that program has to make the same calls up to
+        there.
 
         Raises:
-            ConfigError: there is no such execution, or no ledger.
-            Outdated: another version of the engine, or of a package, recorded it.
-            LedgerError: it cannot be read, or the new one cannot be recorded.
+            ConfigError: there is no such execution, or no ledger. Outdated: it was recorded with another version of the
+            engine or of a package. LedgerError: the record cannot be read, or the new execution cannot be recorded.
             StartFailed: the sandbox did not start.
         """
         recorded = await self._records.load(execution_id)
@@ -293,18 +291,17 @@ class Executions:
         context: ExecutionContext | None = None,
         tools: Tools | None = None,
     ) -> Rollback:
-        """Undoes the changes that an execution has made, the last one first, by the `undo` of their tools.
+        """Undoes the changes that an execution has made, the last one first, with the `undo` of their tools.
 
-        With `until`, the calls that `replay(until=...)` shows stay. All are tried, also if one fails. Each is on record
-        before the next one, and is not undone again if this is called again. The execution cannot be resumed any more.
-        The scopes of its user are judged anew, by `context`, as in `resume`; no approvals are asked for, and limits
-        and rates do not count.
+        With `until`, the calls that `replay(until=...)` shows are kept. All others are tried, even if one fails. Each
+        undo is recorded before the next one, and is not repeated if this is called again. The execution can no longer
+        be resumed. The user's scopes are checked again, against `context`, as in `resume`; no approvals are requested,
+        and limits and rates do not apply.
 
         Raises:
             ConfigError: there is no such execution, or no ledger.
-            AccessDenied: the context has another user or organization.
-            HeldElsewhere: it runs.
-            LedgerError: it cannot be read, or a change cannot be recorded.
+            AccessDenied: the context has another user or organization. HeldElsewhere: the execution is running.
+            LedgerError: the record cannot be read, or an undo cannot be recorded.
         """
         records = self._records
         claim, recorded = await records.claim(execution_id, lambda each: _request_of(each, context), ended=True)
@@ -322,7 +319,7 @@ class Executions:
         return Rollback(execution_id=execution_id, calls=tuple(calls))
 
     async def _roll_back(self, row: CallRow, grant: Grant, claim: Claim) -> UndoneCall | None:
-        """Undoes a call, on record; None if it has changed nothing."""
+        """Undoes a call and records that; returns None if the call has changed nothing."""
         tool, raw = grant.peek_tool(row.tool), decode_value(row.input.text, tagged=row.input.tagged)
         request = CallRequest(row.tool, raw, row.sequence)
         if row.tool.startswith("$"):
@@ -355,18 +352,16 @@ class Executions:
         """Returns a recorded execution.
 
         Raises:
-            ConfigError: there is no such execution, or no ledger.
-            LedgerError: it cannot be read.
+            ConfigError: there is no such execution, or no ledger. LedgerError: the record cannot be read.
         """
         return _full_record(await self._records.load(execution_id))
 
     @checked
     async def find(self, execution_id: str) -> ExecutionRecord | None:
-        """Returns a recorded execution; None if the ledger has no such one.
+        """Returns a recorded execution; None if the ledger does not have it.
 
         Raises:
-            ConfigError: there is no ledger.
-            LedgerError: it cannot be read.
+            ConfigError: there is no ledger. LedgerError: the record cannot be read.
         """
         recorded = await self._records.find(execution_id)
         return None if recorded is None else _full_record(recorded)
@@ -394,13 +389,13 @@ class Executions:
 
     @checked
     async def prune(self, older_than_seconds: float | None = None) -> int:
-        """Deletes executions that have ended so long ago, and those that have expired. Returns their number.
+        """Deletes executions that ended at least `older_than_seconds` ago, and those that have expired. Returns their
+        number.
 
-        None: as long ago as the ledger keeps them.
+        None stands for the time for which the ledger keeps them.
 
         Raises:
-            ConfigError: there is no ledger, or the time is negative.
-            LedgerError: it cannot be written.
+            ConfigError: there is no ledger, or the time is negative. LedgerError: the ledger cannot be written.
         """
         if older_than_seconds is not None and not older_than_seconds >= 0:
             raise ConfigError(f"prune(): older_than_seconds must not be negative, but is {older_than_seconds}")
@@ -409,7 +404,7 @@ class Executions:
 
     @checked
     def cancel(self, execution_id: str) -> bool:
-        """Cancels an execution; its result has the status `cancelled`. Returns False if it does not run here."""
+        """Cancels an execution, whose result gets the status `cancelled`. Returns False if it does not run here."""
         for execution in [*self._live()]:
             if execution.execution_id == execution_id and not execution.ended.is_set():
                 execution.cancel()
@@ -420,7 +415,7 @@ class Executions:
 async def claimed(
     records: Records, execution_id: str, context: ExecutionContext | None
 ) -> tuple[ExecutionRequest, Recording]:
-    """Claims an execution for this host, to continue it. Raises as `Executions.resume`."""
+    """Claims an execution for this host, to continue it. Raises the errors of `Executions.resume`."""
 
     def admit(recorded: Recorded) -> None:
         _request_of(recorded, context)
@@ -446,10 +441,10 @@ async def claimed(
 async def found_again(
     records: Records, request: ExecutionRequest, execution_id: str
 ) -> tuple[ExecutionRequest, Recording] | None:
-    """Returns what to run for a request whose id the ledger has: its recorded result, or the rest of it.
+    """For a request whose id is in the ledger, returns what to run: its recorded result, or the remainder of it.
 
     Raises:
-        ConfigError: that execution was of another request.
+        ConfigError: the recorded execution has another request.
         HeldElsewhere: another host runs it, it has expired, or was rolled back.
         LedgerError: it cannot be read.
     """
@@ -472,11 +467,11 @@ async def found_again(
 async def earlier_calls(
     recording: Recording, execution_id: str, context: ExecutionContext, tools: ToolRegistry
 ) -> Mapping[bytes, builtins.list[CallRow]]:
-    """Returns the calls of an earlier execution that changed something or are uncertain, by their digest, but for
-    those that the recorded calls have taken. If it did not succeed, those left of the one before it follow.
+    """Returns the calls of an earlier execution that changed something or are uncertain, by digest, without those that
+    recorded calls have taken. If it did not succeed, the remaining ones of the execution before it follow.
 
     Raises:
-        ConfigError: there is no such execution, or it still runs.
+        ConfigError: there is no such execution, or it is still running.
         AccessDenied: the context has another user or organization.
         LedgerError: it cannot be read.
     """
@@ -508,7 +503,8 @@ async def earlier_calls(
 def _left(
     earlier: Mapping[bytes, builtins.list[CallRow]], rows: Iterable[CallRow]
 ) -> dict[bytes, builtins.list[CallRow]]:
-    """Returns the earlier calls that no row of a later execution has taken; each takes the first one of its digest."""
+    """Returns the earlier calls that no row of a later execution has taken. Each row takes the first call with its
+    digest."""
     taken = Counter(row.digest for row in rows)
     return {digest: calls[taken[digest] :] for digest, calls in earlier.items()}
 
@@ -521,7 +517,7 @@ def _expect_fitting(row: CallRow, decision: Settlement) -> None:
 
 
 def _request_of(recorded: Recorded, context: ExecutionContext | None) -> ExecutionRequest:
-    """Returns the recorded request, with another context if there is one."""
+    """Returns the recorded request, with another context if one is passed."""
     request = ExecutionRequest.model_validate(recorded.head["request"])
     if context is None:
         return request
@@ -531,7 +527,7 @@ def _request_of(recorded: Recorded, context: ExecutionContext | None) -> Executi
 
 
 def _differences(first: ExecutionRequest, second: ExecutionRequest) -> builtins.list[str]:
-    """Returns the fields in which two requests differ, but for the caller. Recorded limits include the Corral's."""
+    """Returns the fields in which two requests differ, other than the caller. Recorded limits include the Corral's."""
     one, two = (each.model_dump(mode="json", exclude={"context", "tool_call_id", "after"}) for each in (first, second))
     return [name for name in one if one[name] != two[name] and not (name == "limits" and two[name] is None)]
 
@@ -541,7 +537,8 @@ def _undecided(recorded: Recorded, waiting: Iterable[tuple[bytes, ApprovalReques
 
 
 def _until(calls: Iterable[CallRow], until: int | None) -> builtins.list[CallRow]:
-    """Returns the calls with a reply, up to the first reply to call number `until` or a later one; None: all calls."""
+    """Returns the calls with a reply, up to the first reply to call number `until` or a later one; None stands for all
+    calls."""
     if until is None:
         return [*calls]
     replied = sorted((row for row in calls if row.place is not None), key=lambda row: row.place or 0)
@@ -550,7 +547,8 @@ def _until(calls: Iterable[CallRow], until: int | None) -> builtins.list[CallRow
 
 
 def _waiting(recorded: Recorded, context: ExecutionContext) -> builtins.list[tuple[bytes, ApprovalRequest]]:
-    """Returns the calls that wait, with the digests that decisions on them are bound to; none if it has ended."""
+    """Returns the calls that wait, with the digests to which decisions on them are bound; empty if the execution has
+    ended."""
     execution = recorded.execution
     calls = recorded.calls if execution.status in ("running", "paused") else ()
     return [asked_of(row, context, execution.execution_id) for row in calls if row.status in WAITING]

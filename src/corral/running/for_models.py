@@ -25,14 +25,14 @@ from corral.types import Audience, ExecutionContext, Language
 _MOST_SESSIONS = 10_000
 """Maximum number of sessions whose last failed program is remembered."""
 _OWN_PYTHON = frozenset({"cpython", "python"})
-"""Names of sandboxes whose Python is that of the host."""
+"""Names of sandboxes that use the host's Python."""
 _NEWEST_PYTHON = (3, 14)
 _PYTHON = "" if sys.version_info >= _NEWEST_PYTHON else f"{sys.version_info.major}.{sys.version_info.minor}"
-"""Version that models have to be told, because they know a newer one."""
+"""Version to state to models if they know a newer one; otherwise empty."""
 
 
 class ForModels:
-    """Texts and tools for models, which need no sandbox: `Corral.model`."""
+    """Texts and tools for models: `Corral.model`. They need no sandbox."""
 
     _shown_as = "Corral.model"  # in errors
 
@@ -83,9 +83,9 @@ class ForModels:
     ) -> Catalog:
         """Makes a catalog of the tools within a budget of tokens: full declarations, or shorter ones of some tools.
 
-        `first`: names of tools and namespaces to declare in full first. `tools`: the tools of one execution, instead of
-        the Corral's. `context`: the caller, if denied tools are hidden; without one the catalog has the tools that need
-        no scope, and says that there may be more.
+        `first` are names of tools and namespaces to declare in full first. `tools` are the tools of one execution,
+        instead of the Corral's. `context` is the caller, if denied tools are hidden; without a context, the catalog has
+        the tools that need no scope, and says that there can be more.
 
         Raises:
             ConfigError: the language is unknown, or the budget is too small.
@@ -101,8 +101,8 @@ class ForModels:
     ) -> tuple[ModelTool, ...]:
         """Makes the tools that a model needs. The first runs programs; its description declares the tools.
 
-        `search_tools` and `describe_tools` come with it unless the catalog declares every tool in full. `session`: the
-        one that all programs run in.
+        `search_tools` and `describe_tools` are added unless the catalog declares every tool in full. All programs run
+        in `session`, if you pass one.
 
         Raises:
             ConfigError: the language is unknown, the name is not a tool's, or programs cannot be durable.
@@ -132,7 +132,8 @@ class ForModels:
     async def _execute_after(
         self, execute: Execute, source: str, *, repeat: bool, context: ExecutionContext, **options: Any
     ) -> ExecutionResult:
-        """Runs a durable program, which does not repeat changes of a failed one before it in the same session."""
+        """Runs a durable program, which does not repeat changes that a failed program before it, in the same session,
+        has made."""
         failed, options = self._runtime.failed, {**options, "context": context, "durable": True}
         if context.session_id is None:
             return await execute(source, **options)
@@ -161,7 +162,7 @@ class ForModels:
         session: Session | None = None,
         **audience: Unpack[Audience],
     ) -> str:
-        """Appends to `base` the rules for programs and the tools, which `tools(in_prompt=True)` leaves out.
+        """Appends to `base` the rules for programs, and the tools, which `tools(in_prompt=True)` leaves out.
 
         The same tools give the same text, so that providers' prompt caches stay valid.
 
@@ -172,7 +173,8 @@ class ForModels:
         return system_prompt(base, language, catalogs, self.surroundings(language, session))
 
     def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
-        """Describes what programs have besides the language and tools: files of this session, or of `sessions`."""
+        """Describes what programs have besides the language and tools, including files of this session, or of
+        `sessions`."""
         modules = (session and session.modules) or self._runtime.modules
         packages = self._runtime.packages_for(language, session and session.packages)
         offered = packages if packages is not None else modules if LANGUAGES[language].npm else None
@@ -196,7 +198,7 @@ class ForModels:
         )
 
     def _provider(self, language: Language) -> SandboxProvider | None:
-        """The provider for a language, if there is one that can be used here."""
+        """Provider for a language, if one can be used here."""
         try:
             return self._runtime.providers.get(language)
         except (ConfigError, StartFailed):

@@ -1,7 +1,7 @@
-"""Journal of one durable execution: recorded replies in their order first, then new ones, on record.
+"""Journal of one durable execution: replays recorded replies in their order, then records new ones.
 
-It is around all guards: a replayed call is neither audited, rated nor validated again. `starting` is called by the
-innermost part of the pipeline, directly before a tool runs.
+It wraps all guards, so a replayed call is neither audited, rate-limited nor validated again. The innermost part of the
+pipeline calls `starting`, directly before a tool runs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from corral.types import (
 
 _PARTLY_UNDONE = "undoing it has failed or was interrupted, so it may be in effect"
 _FINISH = 0
-"""Number of the row for the end of the grace period: what runs in it is a matter of the host's clock."""
+"""Number of the row for the end of the grace period. It is recorded because the end depends on the host's clock."""
 _SHOWN_CHARS = 200
 _MOST_MILLISECONDS = 1e12
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -73,35 +73,35 @@ class Recording:
 
     records: Records
     execution_id: str | None = None
-    """None: a new execution, even if it begins with recorded calls of another one."""
+    """Recorded execution; None for a new one, even if it begins with recorded calls of another one."""
     claim: Claim | None = None
-    """Right to write the rows of the execution; None: it is not on record yet, or nothing is written."""
+    """Right to write the rows of the execution. None if it is not recorded yet, or if nothing is written."""
     offline: bool = False
-    """True for a replay: no tool runs and nothing is written."""
+    """True for a replay, in which no tool runs and nothing is written."""
     head: Mapping[str, Any] | None = None
-    """Start of the recorded program; None: nothing is recorded."""
+    """Start of the recorded program; None if nothing is recorded."""
     rows: Sequence[CallRow] = ()
     """Recorded calls to replay."""
     state: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Number of replies, and state of the guest after them, when it paused or ended."""
+    """Number of replies when it paused or ended, and the guest's state after them."""
     decisions: Mapping[tuple[int, bytes], Settlement] = field(default_factory=dict[tuple[int, bytes], Settlement])
-    """Decisions by the number of the call and the digest that they are bound to."""
+    """Decisions, by the call's number and the digest to which they are bound."""
     after: Mapping[bytes, list[CallRow]] = field(default_factory=dict[bytes, "list[CallRow]"])
-    """Calls of an earlier execution that are not made again, by their digest."""
+    """Calls of an earlier execution that are not repeated, by digest."""
 
     was_paused: bool = False
     """True if the execution was paused before this host claimed it."""
     result: ExecutionResult | None = None
-    """Result on record, which is returned without running anything."""
+    """Recorded result, which is returned without running anything."""
 
     @property
     def active_seconds(self) -> float:
-        """Time that the program has been live so far."""
+        """Seconds that the program has been active so far."""
         return max((row.active for row in self.rows), default=0.0) / 1000
 
 
 class Journal:
-    """Answers the calls of one durable execution. `end` ends its guest; `on_live` is called when nothing is replayed
+    """Answers the calls of one durable execution. `end` ends its guest. `on_live` is called once nothing is replayed
     any more."""
 
     def __init__(
@@ -120,25 +120,25 @@ class Journal:
         """Error that ended the execution."""
         self.paused = False
         self.spared: set[int] = set()
-        """Numbers of calls that were not made, as an earlier execution had made them."""
+        """Numbers of calls that were not made, because an earlier execution had made them."""
         self.state = GuestState(0, "")
-        """Last state that the guest has stated."""
+        """Last state that the guest has reported."""
         self._ask: Callable[[], None] = _nothing
         self._rows = {row.sequence: row for row in recording.rows}
         self._replayed = sorted((row for row in recording.rows if row.place is not None), key=_place)
         self._position = 0
-        """Number of recorded replies that were given so far."""
+        """Number of recorded replies that have been given so far."""
         self.replies = len(self._replayed)
-        """Number of replies on record, which is the place of the next one."""
+        """Number of recorded replies, which is the place of the next one."""
         self._size = sum(row.size for row in recording.rows)
         self._arrivals: dict[int, anyio.Event] = {}
-        """Turns of recorded calls that the program has made."""
+        """Turns of the recorded calls that the program has made."""
         self._finish_turn, self._all_replayed = anyio.Event(), anyio.Event()
         self._live = anyio.Event()
         self._received = self._seen = 0
-        """Numbers of calls that were received, and that were taken to be answered."""
+        """Numbers of calls received, and of calls accepted for answering."""
         self._busy: set[int] = set()
-        """Calls that are being answered, but for those that wait for a decision."""
+        """Number of calls that are being answered, without those that wait for a decision."""
         self._current: dict[int, CallRow] = {}
         """Rows of new calls that are being answered."""
         self._parked: dict[int, ApprovalRequest] = {}
@@ -151,7 +151,7 @@ class Journal:
         self._cleared: set[int] = set()
         self._ending = False
         self._asked: tuple[int, int, int] | None = None
-        """State of the host when it last asked if the guest is idle."""
+        """State of the host when it last asked whether the guest is idle."""
         last = self._replayed[-1] if self._replayed else None
         self._wall = cast("float", head["now"]) if last is None else last.wall
         self._active = 0.0 if last is None else last.active
@@ -319,7 +319,7 @@ class Journal:
         return _delivered(reply, row.reply[:1], request)
 
     def _follow(self) -> None:
-        """Lets the next recorded reply be given."""
+        """Releases the next recorded reply."""
         if self._position == self.replies:
             self._all_replayed.set()
             self._look()
@@ -335,7 +335,7 @@ class Journal:
     async def _known(self, request: CallRequest, old: CallRow) -> tuple[Reply, str | None] | None:
         """Returns the reply to a call that was made before this host ran the program, and who gave it.
 
-        None: it has none, and is to be made. Waits for ever if a person has to decide.
+        Returns None if there is no reply, so the call has to be made. Waits for ever if a person has to decide.
         """
         if old.status == "done":  # in an earlier execution
             return reply_of(old), old.by
@@ -372,7 +372,7 @@ class Journal:
                 return await self._known(request, old)
 
     async def _make(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
-        """Makes a call that has no reply on record."""
+        """Makes a call that has no recorded reply."""
         self._current[row.sequence] = row
         try:
             if request.tool.startswith("$") and changes_something(request):
@@ -406,7 +406,7 @@ class Journal:
             await decided.wait()
 
     def _earlier(self, new: CallRow) -> CallRow | None:
-        """Returns the row of the same call in an earlier execution, each once."""
+        """Returns the row of the same call in an earlier execution. Each row is returned once."""
         rows = self._recording.after.get(new.digest)
         return rows.pop(0)._replace(sequence=new.sequence, place=None) if rows else None
 
@@ -419,7 +419,7 @@ class Journal:
         request: CallRequest | None = None,
         unclear: bool = False,
     ) -> Reply:
-        """Gives a reply its place. Nothing is awaited from here until it is in the guest's buffer."""
+        """Gives a reply its place. Nothing is awaited from here until the reply is in the guest's buffer."""
         self._wall = max(self._wall, float(int(time.time() * 1000)))
         stamp = self._wall, self._active_now()
         value, encoded, error, nothing, _, _ = reply
@@ -441,7 +441,7 @@ class Journal:
     # --- from within the guards
 
     async def starting(self, request: CallRequest, tool: Tool) -> None:
-        """Records, durably, that a tool that changes something starts now.
+        """Records, durably, that a tool that changes something is about to start.
 
         Raises:
             LedgerError: it could not be recorded.
@@ -522,7 +522,7 @@ class Journal:
             self.claim.look = None
 
     def _binding(self, request: CallRequest, tool: Tool) -> bytes:
-        """Returns a digest of the input, and of whatever the tool declares about itself."""
+        """Returns a digest of the input, and of everything that the tool declares about itself."""
         row = self._current[request.sequence]
         declared = to_json([tool.description, tool.read_only, tool.idempotent, tool.input_schema, tool.output_schema])
         return blake2b(row.digest + declared, digest_size=16).digest()
@@ -534,7 +534,7 @@ class Journal:
         return self._seen, self._position, self.replies
 
     def _look(self) -> None:
-        """Asks if the guest is idle, unless that is under way."""
+        """Asks whether the guest is idle, unless that question is already under way."""
         if self._asked != self._progress:
             self._asked = self._progress
             self._ask()
@@ -545,7 +545,7 @@ class Journal:
 
     @property
     def _is_stuck(self) -> bool:
-        """True if nothing that the program waits for comes without a person."""
+        """True if the program waits only for people."""
         return bool(self._parked) and not self._busy and not self._ending
 
     def _pause_if_stuck(self) -> None:
@@ -576,7 +576,7 @@ class Journal:
             self._fail(Diverged(f"{text}; {_SUSPECTS}"))
 
     def _compare(self, state: GuestState) -> None:
-        """Compares the state of the guest with the one on record after the same replies, if there is one."""
+        """Compares the guest's state with the recorded one after the same replies, if there is one."""
         recorded = self._recording.state
         if recorded.get("replies") != self.replies or recorded.get("state") in (None, [*state]):
             return
@@ -599,11 +599,11 @@ class Journal:
 
     @property
     def is_resumable(self) -> bool:
-        """True if an error has ended the execution that another host, or other code, need not have."""
+        """True if the execution was ended by an error that need not occur on another host, or with other code."""
         return self.failure is not None and not isinstance(self.failure, JournalFull)
 
     def result(self, result: ExecutionResult) -> Mapping[str, object]:
-        """Returns the record of the end, or of a pause."""
+        """Returns the record of the end or of a pause."""
         value = None if result.value is None else encode_value(result.value)
         return {
             "replies": self.replies,
@@ -617,7 +617,7 @@ class Journal:
         }
 
     def exit(self, exit: Exit | None) -> Exit:
-        """Returns the end of the execution; None: it was ended by this journal."""
+        """Returns the end of the execution; None if this journal has ended it."""
         if self.failure is not None:
             return failed_exit(self.failure)
         return Exit(status="paused") if self.paused or exit is None else exit
@@ -651,7 +651,7 @@ def _result_parts() -> tuple[TypeAdapter[_ResultParts], TypeAdapter[list[_CallFa
 
 
 def result_of(recorded: Recorded, language: Language, pending: Iterable[ApprovalRequest]) -> ExecutionResult:
-    """Returns the result of an execution that has ended or paused, as it was."""
+    """Returns the result of an execution as it was when it ended or paused."""
     body, rows = recorded.result, {row.sequence: row for row in recorded.calls}
     value, error, containment = body["value"], body["error"], body["containment"]
     read_parts, read_calls = _result_parts()
@@ -683,7 +683,7 @@ def _unread(encoded: EncodedValue) -> Unread:
 
 
 def asked_of(row: CallRow, context: ExecutionContext, execution_id: str) -> tuple[bytes, ApprovalRequest]:
-    """Returns the digest that a decision on a waiting call is bound to, and the request."""
+    """Returns the digest to which a decision on a waiting call is bound, and the request."""
     body: dict[str, Any] = from_json(row.reply)
     arguments = decode_value(row.input.text, tagged=row.input.tagged)
     text, tagged = body["input"] or (None, False)
@@ -720,7 +720,7 @@ def _packed_request(asked: ApprovalRequest, binding: bytes) -> bytes:
 
 
 def _packed(reply: Reply, *, stream: bool, unclear: bool) -> bytes:
-    """Encodes a reply: its kind in one letter, and its text."""
+    """Encodes a reply: one letter for its kind, then its text."""
     if (error := reply.error) is not None:
         fields = (error.code, error.name, error.message, error.retry_after_seconds, error.correlation_id, unclear)
         return b"e" + to_json(fields)
@@ -749,7 +749,7 @@ def reply_of(row: CallRow) -> Reply:
 
 
 def _delivered(reply: Reply, kind: bytes, request: CallRequest) -> Reply:
-    """Returns the reply for the guest. The items of a stream are sent before it, at once."""
+    """Returns the reply for the guest. The items of a stream are sent before it, all at once."""
     if kind not in (b"s", b"S") or reply.encoded is None or request.open_stream is None:
         return reply
     sink = request.open_stream(_nothing)
@@ -760,7 +760,7 @@ def _delivered(reply: Reply, kind: bytes, request: CallRequest) -> Reply:
 
 
 def changes_something(request: CallRequest) -> bool:
-    """True for a program's own request that can change something."""
+    """True for a program's own HTTP request that can change something."""
     match request.tool, request.input:
         case "$fetch", {"do": "open", "method": str() as method}:
             return method.upper() not in _SAFE_METHODS

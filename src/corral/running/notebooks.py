@@ -1,4 +1,4 @@
-"""Notebooks: the programs of a session as cells, which share a process and its variables."""
+"""Notebooks: the programs of a session are cells, which share a process and its variables."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Key(NamedTuple):
 
 
 class Notebook:
-    """Cells of one session in one language. Use it within its `turn`."""
+    """Cells of one session in one language. Use it while you hold its `turn`."""
 
     def __init__(self, key: _Key) -> None:
         self.key = key
@@ -43,7 +43,7 @@ class Notebook:
         self.count = 0
         """Number of cells that have run."""
         self.names: frozenset[str] = frozenset()
-        """Variables of the process."""
+        """Names of the variables in the process."""
         self._first = 1
         """Number of the process's first cell."""
         self._cells: list[EarlierCell] = []
@@ -54,13 +54,13 @@ class Notebook:
     def end_reason(self, scopes: frozenset[str]) -> str | None:
         """Returns the reason why the process cannot run another cell with these scopes; None if it can."""
         if self._cells and not scopes <= self._scopes:
-            return _SCOPES  # code of earlier cells can act in later ones
+            return _SCOPES  # code of earlier cells can act in later cells
         if len(self._cells) >= _MOST_CELLS:
             return _MANY_CELLS
         return _MANY_NAMES if len(self.names) > _MOST_NAMES else None
 
     def checked(self, program: Program) -> Program:
-        """Returns a cell with the earlier ones, for its check."""
+        """Returns a cell together with the earlier ones, for its check."""
         return joined(self._cells, program)
 
     def begin(self, scopes: frozenset[str]) -> int:
@@ -70,14 +70,14 @@ class Notebook:
         return self.count
 
     def add(self, program: Program, exit: Exit) -> None:
-        """Adds a cell that has ended in good order."""
+        """Adds a cell that has ended normally."""
         if exit.status != "rejected":
             self._cells.append(earlier_cell(program, is_complete=exit.status == "succeeded"))
             self.names |= {*program.binds}
         self._has_failed = exit.status == "failed" and bool(program.binds)
 
     def lose(self, reason: str) -> None:
-        """Notes that the process is gone. The next result says so."""
+        """Records that the process is gone. The next result will say so."""
         if self._first <= self.count:
             cells = f"program {self._first}" if self._first == self.count else f"programs {self._first} to {self.count}"
             self._lost = f"The variables of {cells} of this session are gone, because {reason}. Define them again."
@@ -98,7 +98,7 @@ class Notebook:
 
 
 class _Process:
-    """The process of a notebook."""
+    """Process of a notebook."""
 
     def __init__(self, notebook: Notebook, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -136,7 +136,8 @@ class Notebooks(Kept[_Key, _Process]):
 
     @asynccontextmanager
     async def process(self, notebook: Notebook, start: Callable[[], Awaitable[Sandbox]]) -> AsyncGenerator[Sandbox]:
-        """Yields the process of a notebook, started if necessary, for one cell. It ends with a cell that is cut off."""
+        """Yields the process of a notebook for one cell. Starts it if necessary, and ends it if the cell is
+        interrupted."""
 
         async def open_() -> _Process:
             return _Process(notebook, await start())

@@ -45,7 +45,8 @@ class Remote:
     ) -> RemoteExecution:
         """Lets a program elsewhere call tools through `asgi_app`, until the block ends or `ttl_seconds` have passed.
 
-        Only the limits of calls apply: nothing else of the program runs here. `language` is that of `tools.describe`.
+        Only the limits of calls apply, because nothing else of the program runs here. `language` is used by
+        `tools.describe`.
 
         Raises:
             ConfigError: the Corral is closed, or the language is unknown.
@@ -66,7 +67,8 @@ class Remote:
 
     @checked
     def token(self, context: ExecutionContext, *, ttl_seconds: float = 300.0) -> str:
-        """Issues a token for one program that runs elsewhere. It expires after `ttl_seconds`, at most 300, for good.
+        """Issues a token for one program that runs elsewhere. It expires after `ttl_seconds`, at most 300, and cannot
+        be renewed.
 
         Raises:
             ConfigError: `ttl_seconds` or the context does not fit a token.
@@ -81,10 +83,11 @@ class Remote:
 
     @checked
     def asgi_app(self, protocol: str | BridgeProtocol | None = None) -> ASGIApp:
-        """Returns a bridge as an app for a web server: `protocol`, or a bridge of this Corral, or `HttpBridge()`.
+        """Returns a bridge as an app for a web server: `protocol`, or else a bridge of this Corral, or else
+        `HttpBridge()`.
 
         Raises:
-            ConfigError: the protocol is unknown, or is not mounted in a web server.
+            ConfigError: the protocol is unknown, or cannot be mounted in a web server.
             MissingExtra: the protocol's extra is not installed.
         """
         protocols = self._runtime.protocols
@@ -96,10 +99,10 @@ class Remote:
     ) -> str:
         """Describes the tools in the language of a bridge, such as OpenAPI, for generators of typed clients.
 
-        `protocol` is that of `asgi_app`. `scopes` are those of a caller, whose tools are described; None describes all.
+        `protocol` is as in `asgi_app`. `scopes` are a caller's, whose tools are described; None describes all tools.
 
         Raises:
-            ConfigError: the protocol is unknown or has no such language, or tool sources are not open.
+            ConfigError: the protocol is unknown or has no description of tools, or tool sources are not open.
             MissingExtra: the protocol's extra is not installed.
         """
         self._expect_sources()

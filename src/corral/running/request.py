@@ -12,17 +12,17 @@ from corral.types import ExecutionContext, Frozen, Language, Limits
 
 CheckMode: TypeAlias = Literal["auto", "required", "off"]
 """`auto`: programs are type-checked before their first call if a checker is available. `required`: a program that
-cannot be checked does not run. `off`: they are not checked."""
+cannot be checked does not run. `off`: programs are not checked."""
 
 Check: TypeAlias = CheckMode | bool
-"""True is `auto`, False `off`."""
+"""Check mode, or a boolean: True means `auto`, False `off`."""
 
 
 _EXECUTION_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
 def check_mode(check: Check) -> CheckMode:
-    """Returns the mode for a mode or a boolean."""
+    """Converts a mode or a boolean to a mode."""
     return ("auto" if check else "off") if isinstance(check, bool) else check
 
 
@@ -30,7 +30,7 @@ class ExecutionRequest(Frozen):
     """Request to run one program. `Corral.execute` accepts it instead of a source.
 
     It has a JSON form (`model_dump_json`, `model_validate_json`) and can be pickled; only `context.local` is left out.
-    None in `limits`, `check` and `hide_denied` means the setting of the Corral that runs it.
+    None in `limits`, `check` and `hide_denied` stands for the setting of the Corral that runs it.
     """
 
     source: str = Field(repr=False)
@@ -50,21 +50,21 @@ class ExecutionRequest(Frozen):
     durable: bool = False
     """True records the execution in the Corral's ledger, so that it can pause and be resumed."""
     after: str | None = None
-    """Id of a durable execution of the same user that has ended: changes that it has made by the same calls are not
-    made again. The new execution is durable too."""
+    """Id of an ended durable execution of the same user: changes that it made are not repeated by the same calls. The
+    new execution is durable too."""
 
     execution_id: str | None = None
     """Id of a durable execution, for callers that try again: if the ledger has it, its recorded result is returned, or
-    it is continued. It is unique in the ledger, for as long as that keeps the execution."""
+    it is continued. It must be unique for as long as the ledger keeps the execution."""
 
     @field_validator("execution_id")
     @classmethod
     def _is_an_id(cls, name: str | None) -> str | None:
         if name is not None and not _EXECUTION_ID.fullmatch(name):
-            raise ValueError("use 1 to 128 letters, digits and . _ : -, of which the first is a letter or a digit")
+            raise ValueError("use 1 to 128 letters, digits and . _ : -, beginning with a letter or a digit")
         return name
 
     @field_serializer("source", when_used="json")
     def _as_unicode(self, source: str) -> str:
-        """Replaces lone surrogates, which JSON cannot carry; recovery replaces them anyway."""
+        """Replaces lone surrogates, which JSON cannot carry. Recovery would replace them anyway."""
         return source.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -14,7 +14,7 @@ from corral.running.execution import Execution
 
 
 class Run:
-    """Handle of a running execution: iterate its events, await its result, or cancel it."""
+    """Handle of a running execution. Iterate over its events, await its result, or cancel it."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
@@ -39,8 +39,8 @@ class Run:
         """Waits for the execution to end and returns its result.
 
         Raises:
-            StartFailed: the sandbox did not start.
-            ExecutionCancelled: the task that ran the execution was cancelled from outside, not by `cancel`.
+            StartFailed: the sandbox did not start. ExecutionCancelled: the task that ran the execution was cancelled
+            from outside, and not by `cancel`.
         """
         await self.done.wait()
         if self._failure is not None:
@@ -54,11 +54,11 @@ class Run:
             yield event
 
     async def drive(self) -> None:
-        """Runs the execution; called once by `Corral.start`."""
+        """Runs the execution. Called once, by `Corral.start`."""
         try:
             self._result = await self._execution.run()
         except Exception as error:
-            self._failure = error  # raised by `result`
+            self._failure = error  # `result` raises it
         except BaseException:
             self._failure = ExecutionCancelled("the task that ran the execution was cancelled")
             raise
@@ -67,5 +67,5 @@ class Run:
             self.done.set()
 
     def close(self) -> None:
-        """Drops unread events; called once by `Corral.start`."""
+        """Drops unread events. Called once, by `Corral.start`."""
         self._events.close()

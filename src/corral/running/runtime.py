@@ -1,4 +1,4 @@
-"""Parts shared by the executions of one Corral, and the first phase of each."""
+"""Parts that the executions of one Corral share, and the first phase of each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from corral.types import (
 _ENGINES_OWN = ("javascript", "typescript")
 _NO_TOOLS = ToolRegistry()
 _READ_SECONDS = 5.0
-"""Processor time in a worker; the largest programs take one second."""
+"""Maximum processor seconds in a worker. The largest programs take one second."""
 
 
 @dataclass(kw_only=True)
@@ -61,16 +61,16 @@ class Runtime:
 
     tools: ToolRegistry
     limits: Limits
-    """Default limits of requests."""
+    """Default limits for requests."""
     check: CheckMode
-    """Default check of requests."""
+    """Default check mode for requests."""
     providers: Providers
     checker: Checker
     containment: Containment
     protocols: Protocols
     handler: Handler
     undo: Callable[[Call, object], Awaitable[Reply]]
-    """Undoes a call that had this output."""
+    """Undoes a call, given its output."""
     grants: Grants
     rates: RateLimits
     implied: ImpliedScopes
@@ -87,19 +87,19 @@ class Runtime:
     compilers: Mapping[str, Compiler] = field(default_factory=dict[str, Compiler])
     """Compilers by their name in requests."""
     program_logger: Logger
-    """Logs the source of every program."""
+    """Logger for the source of every program."""
     learnt: LearntResults = field(default_factory=LearntResults)
     """Observed types of results that tools do not declare."""
     values: ValueRoom = field(default_factory=ValueRoom)
     failed: dict[tuple[Owner, str], str] = field(default_factory=dict[tuple[Owner, str], str])
-    """Last programs of models that failed, by user and session."""
+    """Last failed programs of models, by user and session."""
     notebooks: Notebooks = field(default_factory=Notebooks)
     observations: list[Observation] = field(default_factory=list[Observation])
     """Observers of all executions."""
     keeps_warm: bool = False
-    """True while the Corral is open: only then are sandboxes kept ready, since its end closes them."""
+    """True while the Corral is open. Only then are sandboxes kept ready, because closing it also closes them."""
     start_failed: float = -math.inf
-    """Time by `time.monotonic` of the last failed sandbox start; None after a successful one."""
+    """Time of the last failed sandbox start, by `time.monotonic`; None after a successful one."""
     _warm: set[Language] = field(default_factory=set[Language])
     _warming: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -127,7 +127,7 @@ class Runtime:
     def loads_modules(
         self, language: Language, *, modules: NpmPackages | None = None, in_session: bool = False
     ) -> bool:
-        """Returns whether programs load modules: with packages of their own or of the Corral, and in each session."""
+        """Returns True if programs load modules: with packages of their own or the Corral's, and in every session."""
         return LANGUAGES[language].npm and (in_session or (modules or self.modules) is not None)
 
     def packages_for(self, language: Language, packages: PythonPackages | None) -> PythonPackages | None:
@@ -145,7 +145,7 @@ class Runtime:
         packages: PythonPackages | None = None,
         modules: NpmPackages | None = None,
     ) -> SandboxConfig:
-        """Returns the key of a sandbox: equal for a prepared sandbox and the execution that takes it."""
+        """Returns the settings of a sandbox, which are equal for a prepared sandbox and the execution that takes it."""
         python_packages = self.packages_for(language, packages)
         npm = (modules or self.modules) if LANGUAGES[language].npm else None
         config = _config(
@@ -228,9 +228,9 @@ async def prepare_request(
     tools: ToolRegistry,
     bound: frozenset[str] | None = None,
 ) -> Program:
-    """Finds, compiles and prepares the program in a request. `tools` are the tools that it can call.
+    """Recovers, compiles and prepares the program in a request. `tools` are the tools that it can call.
 
-    `bound`: as for `prepare`.
+    For `bound` see `prepare`.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.
@@ -257,7 +257,7 @@ async def prepare_request(
 
 
 async def _source_map(compiled: Compiled, name: str, context: ExecutionContext) -> SourceMap | None:
-    """Reads a compiler's source map, in a worker if it is large: the compiler can be a hostile package."""
+    """Reads a compiler's source map, in a worker if it is large, because the compiler can be a hostile package."""
     text = compiled.source_map
     if text is None:
         return None
@@ -291,9 +291,9 @@ async def prepare(
     tools: ToolRegistry | None = None,
     bound: frozenset[str] | None = None,
 ) -> Program:
-    """Finds and prepares the program in a model's answer, and corrects unmistakable errors in its use of `tools`.
+    """Recovers and prepares the program in a model's answer, and corrects unmistakable errors in its use of `tools`.
 
-    `bound`: it is a notebook's cell, and these are the variables of earlier ones.
+    For a notebook's cell, `bound` are the variables of earlier cells.
 
     Raises:
         ProgramRejected: the answer has no valid program, or is too large.

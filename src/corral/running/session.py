@@ -23,9 +23,9 @@ class _Runs(Protocol):
 
 
 class Session:
-    """Files shared by programs of both languages, for one user of one organization; opened by `Corral.session`.
+    """Files shared by programs of both languages, for one user of one organization. Opened by `Corral.session`.
 
-    Executions of one session can overlap. They see each other's files as they are written.
+    Executions of one session can overlap, and see each other's files as soon as they are written.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Session:
 
     @property
     def files(self) -> SessionFiles:
-        """Session files, for the host to read and change."""
+        """Files of the session, for the host to read and change."""
         return self.opened.files
 
     @property
     def shell(self) -> Shell:
-        """Commands in the session's directories.
+        """Shell that runs commands in the session's directories.
 
         Raises:
             ConfigError: the session was opened without a shell.
@@ -74,18 +74,18 @@ class Session:
         return self.opened.exact_quota
 
     async def execute(self, source: str | ExecutionRequest, **options: Any) -> ExecutionResult:
-        """Runs a program in this session, as `Corral.execute` does with the same options."""
+        """Runs a program in this session. Takes the options of `Corral.execute`."""
         return await self._corral.execute(source, session=self, **options)
 
     def start(self, source: str | ExecutionRequest, **options: Any) -> AbstractAsyncContextManager[Run]:
-        """Starts a program in this session, as `Corral.start` does with the same options."""
+        """Starts a program in this session. Takes the options of `Corral.start`."""
         return self._corral.start(source, session=self, **options)
 
     def expect(self, context: ExecutionContext, language: Language) -> None:
         """Checks that an execution may run here.
 
         Raises:
-            ConfigError: its user, organization or language does not match the session's, or the session is closed.
+            ConfigError: the user, organization or language does not match the session's, or the session is closed.
         """
         if self.opened.closed:
             raise ConfigError("this session is closed")

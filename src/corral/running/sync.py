@@ -1,4 +1,4 @@
-"""`Corral.sync`: the same verbs for callers without an event loop."""
+"""`Corral.sync`: the same methods for callers without an event loop."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Call = Callable[[Callable[[], Awaitable[Any]]], Any]
-"""Function that calls another one in the Corral's event loop, and waits for its end."""
+"""Calls a function in the Corral's event loop, and waits until it ends."""
 Block = Callable[[AbstractAsyncContextManager[Any]], AbstractContextManager[Any]]
-"""Function from an async context manager to one that enters and leaves it in the Corral's event loop."""
+"""Converts an async context manager to a sync one that is entered and left in the Corral's event loop."""
 _WRAPPED = (SessionFiles, Shell, Files)
 
 
 class Blocking:
-    """An object of an event loop whose methods block: their results are awaited, entered or iterated there."""
+    """Wraps an object of an event loop so that its methods block: their results are awaited, entered or iterated
+    there."""
 
     def __init__(self, target: Any, call: Call, block: Block) -> None:
         self._target = target
@@ -79,13 +80,14 @@ class Blocking:
 
 
 class SyncCorral:
-    """The verbs of a Corral for callers without an event loop, such as scripts: `Corral.sync`.
+    """Methods of a Corral for callers without an event loop, such as scripts: `Corral.sync`.
 
     `with Corral(...).sync as corral` opens the Corral, whose event loop runs in a thread until the block ends. Without
     such a block, `execute` and `check` start and end a loop each time.
 
     Raises:
-        ConfigError: from each verb: this thread already runs an event loop; await the verbs of the Corral there.
+        ConfigError: each method raises it in a thread that already runs an event loop; await the Corral's own methods
+            there.
     """
 
     _shown_as = "Corral.sync"  # in errors
@@ -115,7 +117,7 @@ class SyncCorral:
 
     @checked
     def execute(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> ExecutionResult:
-        """Runs a program to its end, as `Corral.execute` does with the same options."""
+        """Runs a program to its end. Takes the options of `Corral.execute`."""
         return self._call(lambda: self._corral.execute(source, **options))
 
     @checked
@@ -128,21 +130,21 @@ class SyncCorral:
         env: bool = False,
         **audience: Unpack[Audience],
     ) -> CheckResult:
-        """Type-checks a program, as `Corral.check` does with the same options."""
+        """Type-checks a program. Takes the options of `Corral.check`."""
         return self._call(lambda: self._corral.check(source, language, tools=tools, env=env, **audience))
 
     def start(self, source: str | ExecutionRequest, **options: Unpack[RunOptions]) -> AbstractContextManager[Any]:
-        """Starts a program, as `Corral.start` does: `for event in run`, and `run.result()`.
+        """Starts a program, like `Corral.start`. Use `for event in run` and `run.result()`.
 
         Raises:
-            ConfigError: the Corral is not open by `with`.
+            ConfigError: the Corral was not opened by `with`.
         """
         return self._all.start(source, **options)
 
     def session(self, **options: Any) -> AbstractContextManager[Any]:
-        """Opens a session, as `Corral.session` does: `session.execute(...)`, and `session.files.write_text(...)`.
+        """Opens a session, like `Corral.session`. Use `session.execute(...)` and `session.files.write_text(...)`.
 
         Raises:
-            ConfigError: the Corral is not open by `with`.
+            ConfigError: the Corral was not opened by `with`.
         """
         return self._all.session(**options)

@@ -39,7 +39,7 @@ class ToolViews:
         self._discoveries: OrderedDict[tuple[ToolRegistry, Language], Mapping[str, Tool]] = OrderedDict()
         self._catalogs: OrderedDict[tuple[object, ...], tuple[Mapping[ToolName, Tool], Catalog]] = OrderedDict()
         self._shown: Mapping[ToolName, Tool] = {}
-        """Snapshot of the tools in the cached catalogs."""
+        """Snapshot of the tools for which catalogs are cached."""
         self._warned = False
 
     def registry(
@@ -48,7 +48,8 @@ class ToolViews:
         context: ExecutionContext | None = None,
         hide_denied: bool | None = None,
     ) -> ToolRegistry:
-        """Returns `tools`, else the Corral's; only those that the caller may call if denied tools are hidden.
+        """Returns `tools`, or else the Corral's. If denied tools are hidden, returns only those that the caller may
+        call.
 
         Raises:
             ConfigError: `tools` contains a tool source.
@@ -66,7 +67,7 @@ class ToolViews:
         return registry, self.discovery(registry, language, keep=tools is None)
 
     def discovery(self, registry: ToolRegistry, language: Language, *, keep: bool = True) -> Mapping[str, Tool]:
-        """Returns `tools.search` and `tools.describe` by name. Cached ones keep their search index."""
+        """Returns `tools.search` and `tools.describe` by name. They are cached with their search index."""
         key = registry, language
         services = self._discoveries.get(key)
         if services is None:
@@ -86,7 +87,7 @@ class ToolViews:
         context: ExecutionContext | None = None,
         hide_denied: bool | None = None,
     ) -> Catalog:
-        """Returns a catalog of `tools`, else of the Corral's. Its text is cached for the same tools and options.
+        """Returns a catalog of `tools`, or else of the Corral's. Its text is cached for the same tools and options.
 
         Raises:
             ConfigError: the budget is too small.
