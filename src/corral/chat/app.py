@@ -1,4 +1,4 @@
-"""The chat server: an ASGI app with the page and its API."""
+"""Chat server: an ASGI app with the page and its API."""
 
 from __future__ import annotations
 
@@ -48,21 +48,22 @@ class ChatBounds(Frozen):
     """Limits of a chat server. All limits are positive; none can be disabled."""
 
     message_chars: Positive = 32_000
-    """Characters of a user's message."""
+    """Maximum characters of a user's message."""
     request_bytes: Positive = 4_000_000
-    """Body of a request: pages can send the whole conversation."""
+    """Maximum bytes of a request's body. Pages may send the whole conversation."""
     messages: Positive = 200
-    """Messages of a conversation."""
+    """Maximum number of messages in a conversation."""
     conversation_bytes: Positive = 2_000_000
-    """JSON of a conversation's messages, before the next one. All of them are stored again with each message."""
+    """Maximum bytes of JSON of a conversation's messages, before the next one. All of them are stored again with each
+    message."""
     messages_per_minute: Positive = 60
-    """Messages of a user. That many can come in a burst."""
+    """Rate of a user's messages. The whole count can come in one burst."""
     replies: Positive = 3
-    """Replies in progress of a user."""
+    """Maximum number of a user's replies in progress."""
     reply_seconds: PositiveSeconds = 3600.0
-    """Wall-clock time of a reply, including its waits for approvals."""
+    """Maximum wall-clock seconds of a reply, including its waits for approvals."""
     file_bytes: Positive = 50_000_000
-    """Size of a session's file that the page offers."""
+    """Maximum bytes of a session's file that the page offers."""
 
 
 async def download(
@@ -89,7 +90,7 @@ async def download(
             session_files = await stack.enter_async_context(corral.session_files(session))
             entry = await session_files.stat(path)
             pieces = await session_files.read_stream(path)
-        except CorralError as error:  # the Corral has no sessions, or the path is not a file any more
+        except CorralError as error:  # the Corral has no sessions, or the path is no longer a file
             raise HTTPException(404, _GONE) from error
         if entry is None or pieces is None:
             raise HTTPException(404, _GONE)
@@ -106,7 +107,7 @@ async def download(
 
 
 class _Download(StreamingResponse):
-    """Keeps the session open until the last byte is sent."""
+    """Keeps the session open until the last byte has been sent."""
 
     def __init__(
         self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str], session: AsyncExitStack
@@ -131,7 +132,7 @@ async def _joined(first: bytes, others: AsyncIterator[bytes]) -> AsyncIterator[b
 
 
 async def _bounded(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterator[bytes]:
-    """Yields at most `most_bytes`, since a program can make the file longer while it is read."""
+    """Yields at most `most_bytes`, because a program can make the file longer while it is read."""
     sent = 0
     async for piece in pieces:
         sent += len(piece)
@@ -141,7 +142,8 @@ async def _bounded(pieces: AsyncIterator[bytes], most_bytes: int) -> AsyncIterat
 
 
 Authenticate: TypeAlias = Callable[[Request], Awaitable[ExecutionContext | None] | ExecutionContext | None]
-"""Returns the caller of a request, or None to refuse it. The conversation replaces the caller's session."""
+"""Function that returns the caller of a request, or None to refuse it. The conversation replaces the caller's
+session."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -193,14 +195,14 @@ def chat_app(
     allowed_hosts: Iterable[str] = (),
     allowed_origins: Iterable[str] = (),
 ) -> ASGIApp:
-    """Makes an ASGI app from a chat page and its server, to mount or to serve.
+    """Makes an ASGI app, to mount or to serve, of a chat page and its server.
 
     The page shows the programs that `corral` runs for the caller and conversation of a turn. Calls that need approval
     get buttons, if the Corral's `approve` returns `Later`. The app must run in the event loop of the Corral, which the
     host opens. The default `store` is in memory.
 
-    The Host of a request must be a loopback name or one of `allowed_hosts` (`"*"` allows any), its Origin the page's
-    own or one of `allowed_origins`.
+    The Host of a request must be a loopback name or one of `allowed_hosts` (`"*"` allows any). Its Origin must be the
+    page's own or one of `allowed_origins`.
     """
     server = _ChatServer(
         corral,
@@ -336,7 +338,7 @@ class _ChatServer:
         }
 
     async def _take(self, owner: Owner) -> None:
-        """Counts a message of a user."""
+        """Counts a user's message."""
         most = self.bounds.messages_per_minute
         key = sha256(str(owner).encode()).hexdigest()
         refusal = await self._rates.take([Bucket(key, Rate(most, _SECONDS_PER_MINUTE))])
@@ -498,7 +500,7 @@ class _ChatServer:
             reply = self._replies.find(owner, conversation_id)
             conversation = await self.store.load(owner, conversation_id)
             if self._replies.find(owner, conversation_id) is reply:
-                break  # else a reply was stored while the conversation was loaded
+                break  # otherwise a reply was stored while the conversation was loaded
         if conversation is None:
             raise HTTPException(404, "there is no such conversation")
         messages = conversation.messages
@@ -598,7 +600,7 @@ class _ChatServer:
         return await caller if inspect.isawaitable(caller) else caller
 
     async def _body(self, request: Request) -> bytes:
-        """Reads a JSON body. Forms of other sites cannot send this content type."""
+        """Reads a JSON body. Forms on other sites cannot send this content type."""
         if not request.headers.get("content-type", "").lower().startswith("application/json"):
             raise HTTPException(415, "the body must be application/json")
         body = bytearray()

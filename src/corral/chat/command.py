@@ -129,13 +129,13 @@ async def _serve(
 
         def stop() -> None:
             server.should_exit = True
-            server.force_exit = True  # pages' streams do not end by themselves
+            server.force_exit = True  # streams of pages do not end on their own
 
         with interruptible(stop, drain):
             view.err("open this address in a browser; it works once:")
             view.out(address)
             await server.serve([listener])
-            await server.lifespan.shutdown()  # stores replies; `force_exit` skips it
+            await server.lifespan.shutdown()  # stores replies, which `force_exit` skips
 
 
 def _store(chat: Any, place: str) -> Any:

@@ -178,7 +178,7 @@ def demo_corral(ledger: str | None = None) -> Corral:
 
 
 class DemoAgent:
-    """Replies by a script; its programs really run."""
+    """Replies according to a script; its programs really run."""
 
     def __init__(self, corral: Corral, *, durable: bool = False) -> None:
         self._tool = corral.model.tools(durable=durable)[0]

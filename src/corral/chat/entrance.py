@@ -46,7 +46,7 @@ class SecurityHeaders:
 class OneTimeLogin:
     """Login for one user of this machine: the first request with the code gets a session cookie.
 
-    Pass `authenticate` to `chat_app`, and wrap the app by `guard`. The port is part of the cookie's name, since
+    Pass `authenticate` to `chat_app`, and wrap the app in `guard`. The port is part of the cookie's name, because
     browsers send cookies to all ports of a host.
     """
 
@@ -58,7 +58,7 @@ class OneTimeLogin:
         self._cookie = f"corral_chat_{port}"
 
     def authenticate(self, request: Request) -> ExecutionContext | None:
-        """Returns the context of a request with the session cookie; None for others."""
+        """Returns the context of a request that has the session cookie; None for others."""
         cookie = request.cookies.get(self._cookie, "")
         return self._context if hmac.compare_digest(cookie.encode(), self._session.encode()) else None
 
@@ -124,7 +124,7 @@ def index_page(root_path: str) -> Response:
 
 
 def notice_page(root_path: str, title: str, text: str, status: int) -> Response:
-    """Returns a page in the same design with only a notice."""
+    """Returns a page in the same design that contains only a notice."""
     root, title, text = (html.escape(each, quote=True) for each in (root_path, title, text))
     return HTMLResponse(_NOTICE.format(root=root, title=title, text=text), status)
 

@@ -1,4 +1,5 @@
-"""Replies in progress, which outlive their readers' connections, and the records of their executions for the page."""
+"""Replies in progress, which outlive the connections of their readers, and the records of their executions for the
+page."""
 
 from __future__ import annotations
 
@@ -37,17 +38,17 @@ logger = get_logger("corral")
 # --- records of executions: built from events, bounded, and without secrets
 
 _VALUE_CHARS = 20_000
-"""Maximum for an input, an output or a result in the full record."""
+"""Maximum characters of an input, an output or a result in the full record."""
 _SHORT_CHARS = 400
-"""The same for a part of a stream."""
+"""The same in a part of a stream."""
 _SHORT_SOURCE = 20_000
 _MOST_CALLS = 2_000
 _SHORT_CALLS = 100
 _GROUPED_FROM = 12
-"""Number of calls to one tool that form a group."""
+"""Minimum number of calls to one tool that form a group."""
 _MOST_GROUPS = 50
 _SPANS = 40
-"""Number of spans in a group's density."""
+"""Number of time spans in a group's density."""
 _SHORTEST_SPAN_SECONDS = 0.005
 _MOST_LOG_CHARS = 250_000
 _SHORT_LOG_CHARS = 12_000
@@ -59,7 +60,7 @@ _RUNNING = ("running", "waiting")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The user who owns conversations and executions."""
+    """User who owns conversations and executions."""
 
     organization_id: str | None
     user_id: str
@@ -157,7 +158,7 @@ class ExecutionRecord:
         self.data["calls"].append(self._calls[call.sequence])
 
     def _count(self, tool: str, started: float) -> None:
-        """Counts a call to a tool. The length of the group's spans doubles once they are all used."""
+        """Counts a call to a tool. Once all of the group's spans are used, their length doubles."""
         if tool not in self._tools and len(self._tools) >= _MOST_CALLS:
             return
         counted = {"tool": tool, "count": 0, "failed": 0, "shortest": None, "longest": 0.0, "started": started}
@@ -371,7 +372,7 @@ class AssembledMessage:
         return self._chars > _MOST_CHARS or len(self.parts) > _MOST_PARTS
 
     def fits(self, part: Part) -> bool:
-        """Returns False for a part of a text or tool call that has not begun, since clients would end the stream."""
+        """Returns False for a part of a text or tool call that has not begun, because clients would end the stream."""
         kind = str(part.get("type"))
         family, _, step = kind.rpartition("-")
         if family in _TEXTS:
@@ -381,7 +382,7 @@ class AssembledMessage:
         return True
 
     def add(self, part: Part) -> None:
-        """Applies a part of the stream that `fits`. Parts of unknown types are ignored."""
+        """Applies a part of the stream that `fits`. Ignores parts of unknown types."""
         kind = str(part.get("type"))
         family, _, step = kind.rpartition("-")
         self._chars += sum(len(str(part[key])) for key in _GROWING if key in part)
@@ -490,17 +491,17 @@ def _tool_parts(kind: str, part: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 _INTERVAL_SECONDS = 0.05
 _SECONDS_PER_CHAR = 1e-6
-"""Additional interval for large records: the time for a page to parse and draw one."""
+"""Additional seconds between updates for large records: the time for a page to parse and draw one."""
 _MOST_CHARS_WAITING = 8_000_000
-"""Maximum of unread encoded parts of a slow reader, which must then resume."""
+"""Maximum bytes of encoded parts that a slow reader has not read. Beyond it, the reader must resume."""
 _HEARTBEAT_SECONDS = 15.0
 _QUESTION_CHARS = 300
 _EXECUTIONS_KEPT = 200
-"""Maximum number of kept records, of running and of the latest executions of a server."""
+"""Maximum number of records that a server keeps, of running and of the latest executions."""
 
 
 class Reader:
-    """Stream of a connection. Of parts that replace each other only the latest waits."""
+    """Stream of a connection. Of parts that replace each other, only the latest waits."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[object, str] = OrderedDict()
@@ -509,7 +510,7 @@ class Reader:
         self._changed = asyncio.Event()
 
     def put(self, part: Part, key: object = None) -> None:
-        """Adds a part; replaces a waiting part with the same `key` in place."""
+        """Adds a part. If a part with the same `key` is waiting, replaces it in place."""
         text = json_text(part)
         place = object() if key is None else key
         self._chars += len(text) - len(self._waiting.get(place, ""))
@@ -542,7 +543,7 @@ class Reader:
 
 
 class Reply:
-    """An assistant message in progress: a task of the server, which readers join and leave."""
+    """Assistant message in progress: a task of the server, which readers join and leave."""
 
     def __init__(
         self,
@@ -559,7 +560,7 @@ class Reply:
         self.assembled = AssembledMessage(earlier)
         self.stopped = False
         self._replying = False
-        """True while the agent replies. A task that is cancelled before would store nothing."""
+        """True while the agent replies. A task that is cancelled before that would store nothing."""
         self._end: dict[str, Any] | None = None
         """Last part; None while the reply is in progress."""
         self._agent = agent
@@ -593,7 +594,7 @@ class Reply:
             self.cancel()
 
     def cancel(self) -> None:
-        """Ends the reply, even while its agent cleans up. A reply that is being stored is still stored."""
+        """Ends the reply, even while its agent cleans up. A reply that is already being stored is still stored."""
         self.stopped = True
         if self._replying:
             self.task.cancel()
@@ -641,7 +642,7 @@ class Reply:
                             logger.warning("an agent's part %r has no matching start", part.get("type"))
                             continue
                         if str(part.get("type")).startswith("tool-output"):
-                            self._flush()  # the program's end comes before its output
+                            self._flush()  # the program's end must come before its output
                         self._emit(part)
                         if self.assembled.is_full:
                             raise ValueError("the reply is too large")
@@ -724,7 +725,7 @@ class Replies:
         for reply in replies:
             reply.cancel()
         await asyncio.gather(*(reply.task for reply in replies), return_exceptions=True)
-        self._observation.close()  # last, so that replies are stored with their programs' ends
+        self._observation.close()  # last, so that replies are stored with the ends of their programs
         await asyncio.gather(*self._keeping, return_exceptions=True)
 
     def _ended(self, key: tuple[Owner, str], reply: Reply, task: asyncio.Future[None]) -> None:

@@ -28,7 +28,7 @@ from corral.errors import ConfigError, requires_extra
 
 @dataclass(slots=True, kw_only=True)
 class Conversation:
-    """Messages of one user with the agent."""
+    """Messages between one user and the agent."""
 
     id: str
     title: str = ""
@@ -41,7 +41,7 @@ class ChatStore(ABC):
     """Storage of conversations and executions. Everything belongs to an owner, and is invisible to others."""
 
     async def open(self) -> None:
-        """Connects now, rather than at the first use, so that the operator sees errors.
+        """Connects now instead of at the first use, so that the operator sees errors.
 
         Raises:
             ConfigError: the storage is not available.
@@ -53,7 +53,7 @@ class ChatStore(ABC):
 
     @abstractmethod
     async def load(self, owner: Owner, conversation_id: str) -> Conversation | None:
-        """Returns a conversation with its messages, which the caller may change."""
+        """Returns a conversation with its messages, which the caller can change."""
 
     @abstractmethod
     async def save(self, owner: Owner, conversation: Conversation) -> None:
@@ -160,7 +160,7 @@ _SECONDS_PER_DAY = 86_400
 
 
 class _SqlChats(ChatStore):
-    """Stores the last `conversations` and `executions` of each user; executions are deleted after `keep_days`."""
+    """Stores the last `conversations` and `executions` of each user. Executions are deleted after `keep_days`."""
 
     def __init__(self, conversations: int, executions: int, keep_days: float) -> None:
         self._most_conversations = conversations
@@ -169,7 +169,7 @@ class _SqlChats(ChatStore):
 
     @abstractmethod
     async def _rows(self, query: str, *values: Any) -> list[Any]:
-        """Returns the rows of a query with `$1`, `$2`, ..., for its values."""
+        """Returns the rows of a query, in which `$1`, `$2` and so on stand for its values."""
 
     @abstractmethod
     async def _write(self, *statements: tuple[str, *tuple[Any, ...]]) -> None:
@@ -225,7 +225,7 @@ def _json(messages: Iterable[Message]) -> str:
 
 
 def _stored(values: Iterable[Any]) -> Iterator[Any]:
-    """Replaces lone surrogates and NUL, which databases do not accept; JSON escapes both."""
+    """Replaces lone surrogates and NUL, which databases do not accept. JSON escapes both."""
     for value in values:
         yield value.encode("utf-8", "replace").decode().replace("\0", "?") if isinstance(value, str) else value
 
@@ -312,7 +312,7 @@ _CONNECT_SECONDS = 5
 _COMMAND_SECONDS = 30
 _MOST_CONNECTIONS = 4
 _LOCK = "SELECT pg_advisory_xact_lock(7234518096)"
-"""Serializes writes, since two that prune the same rows could deadlock. The number is arbitrary."""
+"""Lock that serializes writes, because two that prune the same rows could deadlock. The number is arbitrary."""
 
 
 @checked

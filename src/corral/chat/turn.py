@@ -20,11 +20,11 @@ Message: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatTurn:
-    """A message of a user, to which an agent replies."""
+    """Message of a user, to which an agent replies."""
 
     conversation_id: str
     messages: Sequence[Message]
-    """The conversation so far. The user's message is the last one."""
+    """Conversation so far. The user's message is the last one."""
     context: ExecutionContext
     """The caller. The page does not show programs that run with another user or session."""
     result: ExecutionResult | None = None
@@ -37,7 +37,7 @@ class ChatTurn:
 
 
 TURN: ContextVar[ChatTurn] = ContextVar("turn")
-"""The current turn. The server sets it in the task of the reply."""
+"""Current turn. The server sets it in the task of the reply."""
 
 
 def turn_context(_call: object = None) -> ExecutionContext:
@@ -70,5 +70,5 @@ def text_of_message(message: Mapping[str, Any]) -> str:
 
 
 def texts_of(messages: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Returns role and text of each message with text."""
+    """Returns the role and text of each message that has a text."""
     return [(each["role"], text) for each in messages if (text := text_of_message(each))]

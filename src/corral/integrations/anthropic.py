@@ -1,4 +1,4 @@
-"""Corral for the tool runner of Anthropic's SDK. Needs the extra `anthropic`."""
+"""Corral for the tool runner of Anthropic's SDK. Requires the extra `anthropic`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ with requires_extra("corral.integrations.anthropic", "anthropic"):
 __all__ = ["TOOL_USE_ID", "CodeMode"]
 
 TOOL_USE_ID: ContextVar[str | None] = ContextVar("tool_use_id", default=None)
-"""Id of the current `tool_use` block, if the caller's loop sets it; the SDK's runner does not."""
+"""Id of the current `tool_use` block, if your own loop sets it. The SDK's runner does not."""
 
 
 class _Kwargs(TypedDict):
@@ -48,7 +48,7 @@ class CodeMode(CodeModeBase[[]]):
         tools: Iterable[Any] = (),
         cache_control: BetaCacheControlEphemeralParam | None = None,
     ) -> _Kwargs:
-        """Returns `system` and `tools` with those of programs.
+        """Returns your `system` and `tools`, with those for programs added.
 
         With `cache_control`, {"type": "ephemeral"}, the provider caches the tools and the system prompt.
 

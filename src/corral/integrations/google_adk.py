@@ -40,7 +40,7 @@ __all__ = ["CodeMode"]
 class CodeMode(CodeModeBase[[ToolContext]]):
     """Instruction and tools for `LlmAgent(**CodeMode(corral).kwargs(...))`.
 
-    `context` can be a function of the `ToolContext`. By default programs run for the user and session of the call.
+    `context` can be a function of the `ToolContext`. By default, programs run for the user and session of the call.
 
     Raises:
         ConfigError: the Corral is missing, or its name cannot be part of a tool's name.
@@ -48,7 +48,7 @@ class CodeMode(CodeModeBase[[ToolContext]]):
 
     @checked
     def kwargs(self, *, instruction: str | InstructionProvider = "", tools: Iterable[Any] = ()) -> dict[str, Any]:
-        """Returns `instruction` and `tools` with those of programs.
+        """Returns your `instruction` and `tools`, with those for programs added.
 
         Raises:
             ConfigError: two tools have the same name, one is Corral's, or `describe_shell` has no open shell.
@@ -60,7 +60,7 @@ class CodeMode(CodeModeBase[[ToolContext]]):
 
 
 class _CodeTool(BaseTool):
-    """A `ModelTool` as a tool of the framework. Its answer has `result` or `error`, and optionally `pictures`."""
+    """`ModelTool` as a tool of the framework. Its answer has `result` or `error`, and sometimes `pictures`."""
 
     def __init__(self, kit: Kit, tool: ModelTool, context: Context[[ToolContext]], on_event: OnEvent | None) -> None:
         super().__init__(name=tool.name, description=tool.description)
@@ -115,7 +115,7 @@ def _text(text: str) -> str | Part:
 
 
 def _image(picture: Picture) -> str | Part:
-    """Makes a part, which the framework takes out of the answer and sends separately."""
+    """Makes a part. The framework takes it out of the answer and sends it separately."""
     return Part.from_bytes(data=picture.data, mime_type=picture.media_type)
 
 
@@ -124,7 +124,7 @@ def _of_session(call: ToolContext) -> ExecutionContext:
 
 
 def _with_prompt(own: str | InstructionProvider, prompt: str) -> InstructionProvider:
-    """Returns a function, because the framework would treat a text as a template with variables in braces."""
+    """Returns a function, because the framework treats a text as a template with variables in braces."""
 
     async def instruction(context: ReadonlyContext) -> str:
         rendered = own(context) if callable(own) else inject_session_state(own, context)

@@ -1,4 +1,4 @@
-"""A Corral's prompt and tools, from which each framework's module makes its own objects."""
+"""Prompt and tools of a Corral, from which each framework's module makes its own objects."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ P = ParamSpec("P")
 logger = get_logger("corral.tools")
 
 Corrals: TypeAlias = Corral | Mapping[str, Corral]
-"""One, or several by name. The name is a suffix of their tools: {"sales": ...} makes `execute_code_sales`."""
+"""One Corral, or several by name. The name becomes a suffix of their tools: {"sales": ...} makes
+`execute_code_sales`."""
 
 Context: TypeAlias = ExecutionContext | Callable[P, ExecutionContext] | None
-"""The caller of programs: fixed, or a function of the framework's call."""
+"""Caller of programs, or a function that returns it for the framework's call."""
 
 ShellChoice: TypeAlias = Shell | Callable[[], AbstractAsyncContextManager[Shell]]
-"""The shell of each call: an open one, or a function that opens one, which is closed after the call."""
+"""Shell for each call: an open one, or a function that opens one, which is closed after the call."""
 
 DescribeShell: TypeAlias = Callable[[Shell], str]
 """Function that describes an open shell for the instructions."""
@@ -51,36 +52,36 @@ class Options(TypedDict, Generic[P], total=False):
     """Options of `CodeMode` in every integration."""
 
     language: Language
-    """Language of programs; default `typescript`."""
+    """Language of programs. Default: `typescript`."""
     context: Context[P]
     """Caller of programs, or a function that returns it."""
     budget_tokens: int
-    """Maximum for the declarations of each Corral; default 4,000."""
+    """Maximum number of tokens for each Corral's declarations. Default: 4,000."""
     on_event: OnEvent | None
     """Called for every event of every program."""
     approve: Approve | None
-    """Decides about calls that need approval, instead of the Corral's function."""
+    """Function that decides on calls that need approval, instead of the Corral's."""
     shell: ShellChoice | None
     """Shell for programs, or a function that opens one for each call."""
     describe_shell: DescribeShell | None
-    """Describes the open shell for the model."""
+    """Function that describes the open shell for the model."""
     durable: bool
-    """True makes programs durable, as `Corral.model.tools` does. Needs a ledger."""
+    """True makes programs durable, as in `Corral.model.tools`. Needs a ledger."""
 
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
-"""Characters that model providers accept in a tool's name, which can have 64."""
+"""Pattern of tool names that model providers accept: up to 64 of these characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kit:
-    """A model's prompt and tools."""
+    """Prompt and tools for a model."""
 
     prompt: str
-    """The caller's instructions, then how to write programs, and the available tools."""
+    """Your own instructions, then how to write programs, then the available tools."""
     tools: tuple[ModelTool, ...]
     catalogs: Mapping[str, Catalog]
-    """The catalog in the prompt for each Corral, by the name of the tool that runs programs."""
+    """Catalog in the prompt for each Corral, by the name of the tool that runs programs."""
     corrals: Mapping[str, Corral]
     """The Corrals, by the same names."""
 
@@ -119,11 +120,11 @@ _SHOWN_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Pause of a durable program, whose calls wait for decisions."""
+    """Pause of a durable program whose calls wait for decisions."""
 
     execution_id: str
     number: int
-    """Number of the pause within its execution, from 1. A decision is for one pause."""
+    """Number of the pause within its execution, from 1. A decision applies to one pause."""
     calls: tuple[ApprovalRequest, ...]
 
     def model_text(self) -> str:
@@ -135,7 +136,7 @@ class Pause:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns it as plain data, for a framework's own request."""
+        """Returns the pause as plain data, for a framework's own request."""
         calls = [
             {
                 "sequence": call.sequence,
@@ -150,9 +151,9 @@ class Pause:
 
 
 Decide: TypeAlias = Callable[[ApprovalRequest], Approved | Denied | None]
-"""Decides on a call of a pause; None leaves it waiting."""
+"""Function that decides on a call of a pause. None leaves the call waiting."""
 Ask: TypeAlias = Callable[[Pause], Decide | None]
-"""Returns the answer of the framework to a pause; None: it has not been answered yet."""
+"""Function that returns the framework's answer to a pause, or None if there is no answer yet."""
 
 
 def read_decision(decision: object) -> Approved | Denied:
@@ -161,7 +162,7 @@ def read_decision(decision: object) -> Approved | Denied:
 
 
 def execution_of(corral: Corral, language: Language, context: ExecutionContext, *call: object) -> str | None:
-    """Returns the id of the execution of a model's tool call, the same each time; None if it is not durable."""
+    """Returns the execution id for a model's tool call, always the same one; None if the program is not durable."""
     if not corral.can_be_durable(language, context):
         return None
     return f"execution-{blake2b(to_json(call, fallback=str), digest_size=16).hexdigest()}"
@@ -174,12 +175,12 @@ async def run_durably(
     execute: Callable[[bool], Awaitable[ExecutionResult]],
     ask: Ask,
 ) -> ExecutionResult | Pause:
-    """Runs or continues a durable execution, to its end or to a pause that has no answer yet.
+    """Runs or continues a durable execution, to its end or to a pause without an answer.
 
-    `execute` takes True if the execution is new.
+    `execute` is called with True if the execution is new.
 
     Raises:
-        AccessDenied: it is of another user or organization.
+        AccessDenied: the execution belongs to another user or organization.
     """
     while True:
         record = await corral.executions.find(execution_id)
@@ -202,26 +203,26 @@ async def run_durably(
 
 
 def _decision(decision: Approved | Denied | None, call: ApprovalRequest) -> Approved | Denied | Retry | None:
-    """Returns the decision for `settle`: to approve an uncertain call is to make it again."""
+    """Returns the decision for `settle`. Approving an uncertain call means to repeat it."""
     return Retry(by=decision.by) if isinstance(decision, Approved) and call.reason is not None else decision
 
 
 _KEPT_SECONDS = 60.0
-"""Time for which a Corral stays open after the run or call that opened it."""
+"""Seconds for which a Corral stays open after the run or call that opened it."""
 
 _in_use = RefCounted[Corral](open_=lambda corral: corral, is_open=lambda corral: corral.is_open)
-"""Corrals that agents use. Agents and their runs can share one."""
+"""Corrals that agents use. Agents and their runs can share them."""
 
 
 async def enter_corral(corral: Corral, language: Language) -> None:
-    """Opens a Corral if necessary, until `leave_corral`, and prepares it for programs in this language first."""
+    """Opens a Corral if necessary, until `leave_corral`. Prepares it for programs in this language first."""
     corral.first_language = language
     await _in_use.enter(corral)
 
 
 async def leave_corral(corral: Corral, *, keep: bool) -> None:
-    """Closes a Corral that `enter_corral` opened, unless it is still in use; with `keep` after a minute without use, if
-    possible."""
+    """Closes a Corral that `enter_corral` opened, unless it is still in use. With `keep`, closes it after a minute
+    without use, if possible."""
     keep = keep and corral.can_be_kept and _in_use.has_opened(corral)
     if keep:
         may_stay_open(corral)
@@ -230,7 +231,7 @@ async def leave_corral(corral: Corral, *, keep: bool) -> None:
 
 @asynccontextmanager
 async def _opened(corral: Corral, language: Language) -> AsyncGenerator[None]:
-    """Keeps a Corral open during the block, and if possible for a minute after it."""
+    """Keeps a Corral open during the block and, if possible, for a minute after it."""
     await enter_corral(corral, language)
     try:
         yield
@@ -240,7 +241,7 @@ async def _opened(corral: Corral, language: Language) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def open_shell(shell: ShellChoice | None) -> AsyncGenerator[None]:
-    """Makes a shell the current one in the block; None changes nothing. Closes a shell that it opened."""
+    """Makes a shell the current one during the block; None changes nothing. Closes a shell that it has opened."""
     if shell is None:
         yield
     elif isinstance(shell, Shell):
@@ -253,7 +254,7 @@ async def open_shell(shell: ShellChoice | None) -> AsyncGenerator[None]:
 
 
 def _held(tool: ModelTool, corral: Corral, shell: ShellChoice | None) -> ModelTool:
-    """Returns the tool, with its Corral and shell open while it runs."""
+    """Returns the tool. Its Corral and shell are open while it runs."""
 
     async def answer(
         arguments: Any,
@@ -269,7 +270,7 @@ def _held(tool: ModelTool, corral: Corral, shell: ShellChoice | None) -> ModelTo
 
 
 class CodeModeBase(Generic[P]):
-    """Options of a `CodeMode`, and the kit made from them."""
+    """Options of a `CodeMode`, and the kit that is made from them."""
 
     def __init__(self, corrals: Corrals | None = None, **options: Unpack[Options[P]]) -> None:
         if corrals is None:
@@ -298,11 +299,12 @@ class CodeModeBase(Generic[P]):
     ) -> Kit:
         """Makes the prompt and tools of these Corrals, in addition to the agent's tools `own`.
 
-        `tools` replace the Corral's own tools for programs. A program opens a Corral that is not open; it is closed
-        after a minute without programs, or with the program if it cannot be kept.
+        `tools` replace the Corral's own tools for programs. A program opens a Corral that is not open. It is closed
+        after a minute without programs or, if it cannot be kept, with the program.
 
-        If a Corral hides tools from callers that may not call them, the prompt has the tools of `context`. If `context`
-        is not an `ExecutionContext`, it has the tools that anyone may call, and a note that there can be more.
+        If a Corral hides tools from callers who may not call them, the prompt has the tools that `context` may call. If
+        `context` is not an `ExecutionContext`, it has the tools that anyone may call, and a note that there can be
+        more.
 
         Raises:
             ConfigError: the language is not supported, `describe_shell` has no open shell, or a tool of the agent has
@@ -371,8 +373,8 @@ class CodeModeBase(Generic[P]):
 
 
 class AgentCodeMode(CodeModeBase[P]):
-    """A `CodeMode` whose programs can call the agent's own tools: without a Corral all of them, else those of `tools`;
-    in both cases except those in `outside`."""
+    """`CodeMode` whose programs can call the agent's own tools: all of them if there is no Corral, else those in
+    `tools`; in both cases except those in `outside`."""
 
     def __init__(
         self,
@@ -393,7 +395,7 @@ class AgentCodeMode(CodeModeBase[P]):
 
     @property
     def corral(self) -> Corral:
-        """The first Corral."""
+        """First Corral."""
         return next(iter(self.named.values()))
 
     def takes(self, name: str) -> bool:
@@ -403,7 +405,7 @@ class AgentCodeMode(CodeModeBase[P]):
 
 
 def register(registry: ToolRegistry, made: Callable[[], Iterable[Tool | ToolSource]]) -> bool:
-    """Adds a tool of an agent; False, with a warning, if programs cannot call it."""
+    """Adds a tool of an agent. If programs cannot call it, logs a warning and returns False."""
     try:
         for each in made():
             registry.register(cast("Tool", each))
@@ -430,7 +432,7 @@ def by_label(corrals: Corrals) -> dict[str, Corral]:
 
 
 def own_tools(tools: Iterable[T]) -> list[T]:
-    """Checks the caller's own tools. Raises ConfigError if one is a tool of Corral, which frameworks cannot call."""
+    """Checks your own tools. Raises ConfigError if one is a tool of Corral, which frameworks cannot call."""
     own = list(tools)
     if any(isinstance(each, Tool | ToolSource) for each in own):
         raise ConfigError("tools of Corral go into Corral(tools=[...]); tools= here are the framework's own")
@@ -438,7 +440,7 @@ def own_tools(tools: Iterable[T]) -> list[T]:
 
 
 def require_distinct(added: Kit, own: Iterable[str]) -> None:
-    """Raises ConfigError if one of the caller's tools has the name of a tool of the kit."""
+    """Raises ConfigError if one of your own tools has the name of a tool of the kit."""
     if taken := sorted({tool.name for tool in added.tools} & {*own}):
         raise ConfigError(
             f"there is already a tool {taken[0]!r}; name the Corral to distinguish them: {{'name': corral}}"
@@ -446,13 +448,14 @@ def require_distinct(added: Kit, own: Iterable[str]) -> None:
 
 
 def invalid(tool: str, error: ValidationError) -> InvalidArguments:
-    """Makes the error for arguments that the framework refuses."""
+    """Makes the error for arguments that the framework rejects."""
     problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
     return InvalidArguments(f'tool "{tool}": {problems}')
 
 
 def context_for(configured: Context[[T]], call: T, passed: object = None) -> ExecutionContext:
-    """Returns the caller for a call to a model's tool: `configured`, else the framework's own context if it is one."""
+    """Returns the caller for a call of a model's tool: `configured`, or else the framework's own context if it is
+    one."""
     if configured is not None:
         return configured(call) if callable(configured) else configured
     return passed if isinstance(passed, ExecutionContext) else ExecutionContext()
@@ -475,7 +478,7 @@ def carrying(context: ExecutionContext, key: str, value: object) -> ExecutionCon
 
 
 def read_arguments(text: str) -> Any:
-    """Parses a model's arguments. Invalid JSON stays text, which a tool refuses like other wrong arguments."""
+    """Parses a model's arguments. Invalid JSON stays text, which a tool rejects like other wrong arguments."""
     try:
         return from_json(text)
     except ValueError:

@@ -43,7 +43,7 @@ with requires_extra("corral.integrations.langchain", "langchain"):
 __all__ = ["RUNTIME", "CodeMode", "runtime_of", "tools_of"]
 
 RUNTIME = "langchain.runtime"
-"""The key in `ExecutionContext.local` under which tools find the `ToolRuntime` of the agent that runs a program."""
+"""Key in `ExecutionContext.local` under which tools find the `ToolRuntime` of the agent that runs a program."""
 
 
 def runtime_of(context: ExecutionContext) -> ToolRuntime[Any, Any] | None:
@@ -55,7 +55,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
     """Turns a `BaseTool` into a tool for programs: the result of `@tool`, a `StructuredTool`, or a subclass.
 
     Raises:
-        ToolDefinitionError: it is not a `BaseTool`, or has an injected parameter other than a `ToolRuntime`.
+        ToolDefinitionError: the object is not a `BaseTool`, or has an injected parameter other than a `ToolRuntime`.
     """
     if not isinstance(thing, BaseTool):
         raise ToolDefinitionError(f"expected a BaseTool of LangChain, not {type(thing).__name__}")
@@ -87,7 +87,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
 
 
 def _require_valid(tool: BaseTool, arguments: dict[str, Any]) -> None:
-    """Raises InvalidArguments for rules that the JSON Schema does not cover."""
+    """Raises InvalidArguments if the input breaks rules that the JSON Schema does not cover."""
     schema = tool.args_schema
     if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
         return
@@ -173,7 +173,7 @@ def _returned(tool: BaseTool) -> object:
 # --- code mode ----------------------------------------------------------------------------------------------
 
 _MOST_KITS = 32
-"""Maximum number of tool sets of an agent whose prompts are kept."""
+"""Maximum number of an agent's tool sets whose prompts are kept."""
 
 AgentTool: TypeAlias = BaseTool | Callable[..., Any] | dict[str, Any]
 
@@ -184,8 +184,8 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
 
     Without a Corral, or with `tools`, programs call the agent's own tools: all of them, or those that `tools` names,
     except those in `outside`. The others stay with the model, as do tools that programs cannot call, with a warning.
-    With a Corral and no `tools`, all of the agent's tools stay with the model. Limits, sandbox, approvals and audit are
-    the Corral's.
+    With a Corral and no `tools`, all of the agent's tools stay with the model. The Corral determines limits, sandbox,
+    approvals and audit.
 
     `context` is the caller of programs, or a function of the `ToolRuntime`; default: the agent's runtime context, if it
     is an `ExecutionContext`. Tools get the `ToolRuntime` by `runtime_of(context)`. A failure becomes a message with the
@@ -225,7 +225,7 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[Any]]
     ) -> Any:
-        """Like `wrap_model_call`."""
+        """Does the same as `wrap_model_call`, asynchronously."""
         return await handler(self._with_programs(request))
 
     def _with_programs(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
@@ -242,7 +242,7 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
         return request.override(tools=[*kept, *ours], system_message=SystemMessage(content=[*blocks, prompt]))
 
     def _current(self, name: str, runtime: ToolRuntime[Any, Any]) -> tuple[Kit, ModelTool]:
-        """Returns the tool of this name, for the agent's current tools, and its kit."""
+        """Returns the tool of this name for the agent's current tools, and its kit."""
         _, added = self._kit(runtime.tools)
         current = next((tool for tool in added.tools if tool.name == name), None)
         if current is None:
@@ -265,7 +265,7 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
         return self._made[key][:2]
 
     def _structured(self, tool: ModelTool, corral: Corral) -> StructuredTool:
-        """Makes the model's tool, which runs the tool of this name for the agent's current tools."""
+        """Makes the model's tool. It runs the tool of this name for the agent's current tools."""
 
         async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str | list[dict[str, str]]:
             caller = carrying(context_for(self.context, runtime, runtime.context), RUNTIME, runtime)
@@ -299,7 +299,7 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
 
 
 def _answer(pause: Pause) -> Decide:
-    """Interrupts the task until the pause is answered; the request and its answer have the form of LangChain's
+    """Interrupts the task until the pause is answered. The request and its answer have the form of LangChain's
     `HumanInTheLoopMiddleware`. Answers to earlier pauses of the program come first."""
     names = dict.fromkeys(call.tool for call in pause.calls)
     request = {

@@ -1,4 +1,4 @@
-"""Foreign tools, whose names can conflict with the host's own tools."""
+"""Offers foreign tools, whose names can conflict with the host's own tools."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _logger = get_logger("corral.tools")
 
 
 def offer_usable(offer: Offer, tools: Sequence[Tool], namespace: str | None) -> None:
-    """Offers tools. Without a namespace, tools that conflict with the host's own are left out, with a warning.
+    """Offers tools. Without a namespace, leaves out tools that conflict with the host's own, with a warning.
 
     Raises:
-        ToolDefinitionError: they cannot have this namespace.
+        ToolDefinitionError: the tools cannot have this namespace.
     """
     if namespace is None:
         _added(offer, (), tools)
@@ -24,7 +24,7 @@ def offer_usable(offer: Offer, tools: Sequence[Tool], namespace: str | None) -> 
 
 
 def _added(offer: Offer, usable: Sequence[Tool], tools: Sequence[Tool]) -> Sequence[Tool]:
-    """Offers `usable` and those of `tools` without conflicts, found by bisection; returns them."""
+    """Offers `usable`, and those of `tools` that do not conflict, which bisection finds. Returns the offered tools."""
     both = (*usable, *tools)
     try:
         offer(both)

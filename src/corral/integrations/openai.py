@@ -1,4 +1,4 @@
-"""Corral for the OpenAI SDK: Responses API and chat completions. Needs the extra `openai`."""
+"""Corral for the OpenAI SDK: Responses API and chat completions. Requires the extra `openai`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ with requires_extra("corral.integrations.openai", "openai"):
 __all__ = ["CodeMode", "FunctionCall"]
 
 FunctionCall: TypeAlias = ResponseFunctionToolCall | ChatCompletionMessageFunctionToolCall
-"""A model's function call: an item of a response's output, or a tool call of a chat completion's message."""
+"""Function call of a model: an item of a response's output, or a tool call in a chat completion's message."""
 
 
 class _Kwargs(TypedDict):
@@ -56,7 +56,7 @@ class _ChatKwargs(TypedDict):
 class CodeMode(CodeModeBase[[FunctionCall]]):
     """Parameters for requests, and functions that answer the calls in their responses.
 
-    The model's tools are those that exist at the first request. `context` can be a function of the call.
+    The model gets the tools that exist at the first request. `context` can be a function of the call.
 
     Raises:
         ConfigError: the Corral is missing, or its name cannot be part of a tool's name.
@@ -68,7 +68,7 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
 
     @checked
     def kwargs(self, *, instructions: str = "", tools: Iterable[Mapping[str, Any]] = ()) -> _Kwargs:
-        """Returns `instructions` and `tools` for `client.responses.create`, with those of programs.
+        """Returns your `instructions` and `tools` for `client.responses.create`, with those for programs added.
 
         Raises:
             ConfigError: two tools have the same name, one is Corral's, or `describe_shell` has no open shell.
@@ -80,10 +80,10 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
     def chat_kwargs(
         self, messages: Iterable[Any], *, instructions: str = "", tools: Iterable[Mapping[str, Any]] = ()
     ) -> _ChatKwargs:
-        """Returns `messages`, after one with the instructions, and `tools` for `client.chat.completions.create`.
+        """Returns `tools` for `client.chat.completions.create`, and `messages` preceded by one with the instructions.
 
         Raises:
-            ConfigError: as `kwargs`.
+            ConfigError: see `kwargs`.
         """
         own = cast("list[ChatCompletionToolUnionParam]", self._own(tools))
         system: ChatCompletionMessageParam = {"role": "system", "content": self._prompt(instructions)}
@@ -112,13 +112,13 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
     async def call(
         self, item: object, context: ExecutionContext | None = None
     ) -> FunctionCallOutput | ChatCompletionToolMessageParam | None:
-        """Runs the call in an item; None if it is not a call of Corral's tools.
+        """Runs the call in an item; returns None if it is not a call of Corral's tools.
 
-        Over the Responses API the answer has pictures; chat completions do not accept them from tools. `context`
-        replaces the one of the `CodeMode` for this call.
+        In the Responses API, the answer has pictures; chat completions do not accept them from tools. `context`
+        replaces the `CodeMode`'s for this call.
 
         Raises:
-            As `ModelTool.run`.
+            See `ModelTool.run`.
         """
         tools = {tool.name: tool for tool in self._kit.tools}
         match item:
@@ -151,7 +151,7 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
         Only the first choice of a chat completion counts.
 
         Raises:
-            As `ModelTool.run`.
+            See `ModelTool.run`.
         """
         items = response.output if isinstance(response, Response) else response.choices[0].message.tool_calls or []
         answers: dict[int, FunctionCallOutput | ChatCompletionToolMessageParam | None] = {}

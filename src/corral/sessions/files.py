@@ -1,4 +1,4 @@
-"""A session's files as the host sees them: `session.files`."""
+"""Files of a session as the host sees them: `session.files`."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PIECE_BYTES = 1 << 18
 
 
 def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> Iterator[bytes]:
-    """Packs the regular files and folders of a folder as a tar archive, piece by piece.
+    """Packs the regular files and folders below a folder as a tar archive, in pieces.
 
-    Each file has the size of its entry, even if it changes meanwhile.
+    Each file gets the size in its header, even if it changes meanwhile.
     """
     for entry in entries:
         info = tarfile.TarInfo(entry.path)
@@ -39,7 +39,7 @@ def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> It
         elif entry.kind == "file":
             pieces = files.pieces([*folder, *entry.path.split("/")], entry.size)
             if pieces is None:
-                continue  # it was deleted meanwhile
+                continue  # deleted meanwhile
             info.size = left = entry.size
             yield info.tobuf(tarfile.PAX_FORMAT)
             for piece in itertools.chain(pieces, itertools.repeat(bytes(_PIECE_BYTES))):
@@ -52,7 +52,7 @@ def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> It
 
 
 class Packed(NamedTuple):
-    """An entry of an archive."""
+    """Entry of an archive."""
 
     parts: tuple[str, ...]
     is_folder: bool
@@ -65,7 +65,7 @@ def index(archive: bytes, max_bytes: int, max_entries: int) -> list[Packed]:
     """Lists the files and folders in an archive. Hostile headers can take minutes to parse, so run it in a worker.
 
     Raises:
-        FileError: it is not an archive, is too large, or has an entry that is not allowed.
+        FileError: the file is not an archive, is too large, or has an entry that is not allowed.
     """
     entries: list[Packed] = []
     size = 0
@@ -92,10 +92,10 @@ def index(archive: bytes, max_bytes: int, max_entries: int) -> list[Packed]:
 
 
 def unpack(archive: bytes, entries: Iterable[Packed], files: FileTree, folder: Sequence[str]) -> int:
-    """Writes the files of an archive, and returns how many.
+    """Writes the files of an archive, and returns their number.
 
     Raises:
-        OSError: as `FileTree.write`.
+        OSError: see `FileTree.write`.
     """
     count = 0
     view = memoryview(archive)
@@ -121,15 +121,15 @@ MAX_ENTRIES = 100_000
 _MOST_LISTED = 1_000
 _MOST_NAMES = 1_000
 _PAGE_BYTES = mmap.PAGESIZE
-"""A file system in memory gives each file whole pages."""
+"""Size to which file lengths are rounded up, because a file system in memory uses whole pages."""
 _INDEX_SECONDS = 10.0
-"""Processor time for listing an archive; 100,000 entries with PAX headers take three and a half seconds."""
+"""Maximum processor seconds for listing an archive. 100,000 entries with PAX headers take three and a half seconds."""
 Snapshot = Mapping[str, tuple[int, int, int]]
-"""By path, each file's size, time of change and inode."""
+"""Size, time of change and inode of each file, by path."""
 
 
 class Tree(NamedTuple):
-    """A mount: its path for programs, and its files."""
+    """Mount: its path for programs, and its files."""
 
     path: str
     files: FileTree
@@ -137,16 +137,16 @@ class Tree(NamedTuple):
     """False for a read-only directory of the host."""
     program_writes: bool
     own: bool
-    """True for the session's own file system, whose usage is the session's."""
+    """True for the session's own file system, whose usage is the session's own."""
     most: Usage | None = None
-    """Quota of a scratch directory; None for one of the host."""
+    """Quota of a scratch directory; None for a directory of the host."""
 
     def takes(self, size: int) -> int:
-        """Returns the bytes of the quota that a file of this length takes without holes."""
+        """Returns the bytes of the quota that a file of this length takes, if it has no holes."""
         return -(-size // _PAGE_BYTES) * _PAGE_BYTES if self.own else size
 
     def over(self, sizes: Iterable[int]) -> str | None:
-        """Returns an error if files of these lengths exceed the quota. The kernel does not count their holes."""
+        """Returns an error if files of these lengths exceed the quota. The kernel does not count holes in them."""
         if self.most is None:
             return None
         total = sum(map(self.takes, sizes))
@@ -158,22 +158,22 @@ class Tree(NamedTuple):
 class SessionFiles:
     """Reads and changes the files of a session from the host, while programs run or between them.
 
-    Paths are those that programs use; a relative one is in the first writable mount. Links are never followed. Errors
-    are `FileError`, with the path.
+    Paths are as programs use them; a relative path is in the first writable mount. Links are never followed. Errors are
+    `FileError`s with the path.
     """
 
     def __init__(self, trees: Sequence[Tree], owner: Hashable = None) -> None:
         self._trees = tuple(trees)
         self._owner = owner
         self.host_has_written = any(not tree.own for tree in trees)
-        """True if the host could have changed files since the last check."""
+        """True if the host might have changed files since the last check."""
 
     @checked
     async def read_bytes(self, path: str, *, max_bytes: int = MAX_READ_BYTES) -> bytes | None:
         """Reads a file. Returns None if it does not exist.
 
         Raises:
-            FileError: it is larger than `max_bytes`, or not a regular file.
+            FileError: the file is larger than `max_bytes`, or not a regular file.
         """
         tree, parts = self._find(path)
         return await self._run(path, lambda: tree.files.read(parts, max_bytes))
@@ -189,10 +189,10 @@ class SessionFiles:
     ) -> str | None:
         """Reads a file as text. Returns None if it does not exist.
 
-        `lines` are the first and the last line to return, counted from 1; None as the last is the end.
+        `lines` are the first and last line to return, counted from 1; None as the last line stands for the end.
 
         Raises:
-            FileError: as `read_bytes`, or it is not text in this encoding.
+            FileError: see `read_bytes`, or the file is not text in this encoding.
         """
         data = await self.read_bytes(path, max_bytes=max_bytes)
         if data is None:
@@ -201,10 +201,10 @@ class SessionFiles:
 
     @checked
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
-        """Reads a file piece by piece. Returns None if it does not exist.
+        """Reads a file in pieces. Returns None if it does not exist.
 
         Raises:
-            FileError: it is not a regular file.
+            FileError: the path is not a regular file.
         """
         tree, parts = self._find(path)
         pieces = await self._run(path, lambda: tree.files.pieces(parts))
@@ -212,33 +212,35 @@ class SessionFiles:
 
     @checked
     async def write_bytes(self, path: str, data: bytes) -> None:
-        """Writes a file, and makes its folders. Programs see the whole new file or the old one.
+        """Writes a file, and makes its folders. Programs see either the old or the whole new file.
 
         Raises:
-            FileError: there is no room for it, or the path is in a read-only directory of the host.
+            FileError: there is no room for the file, or the path is in a read-only directory of the host.
         """
         tree, parts = self._find(path, writes=True)
         await self._run(path, lambda: tree.files.write(parts, (data,)))
 
     @checked
     async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
-        """Writes a text as a file. Raises as `write_bytes`."""
+        """Writes a text as a file. Raises the errors of `write_bytes`."""
         await self.write_bytes(path, encode_text(path, text, encoding))
 
     @checked
     async def write_stream(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Writes a file piece by piece; it is in place once all of them are written. Raises as `write_bytes`."""
+        """Writes a file in pieces. The file is in place once all of them are written. Raises the errors of
+        `write_bytes`."""
         tree, parts = self._find(path, writes=True)
         await self._run(path, lambda: tree.files.write(parts, pieces))
 
     @checked
     async def stat(self, path: str) -> Entry | None:
-        """Describes a file or folder, or returns None. The entry's `path` is relative to its mount."""
+        """Describes a file or folder; returns None if it does not exist. The entry's `path` is relative to its
+        mount."""
         tree, parts = self._find(path)
         return await self._run(path, lambda: tree.files.stat(parts))
 
     def some_names(self) -> tuple[str, ...]:
-        """Returns the names in the working directory, folders with a slash; empty if there are very many."""
+        """Returns the names in the working directory; names of folders end in a slash. Empty if there are very many."""
         tree, parts = self._find("")
         try:
             entries = tree.files.list(parts, recursive=False, max_entries=_MOST_NAMES) or []
@@ -253,14 +255,14 @@ class SessionFiles:
         """Lists a folder, sorted by path. Returns None if it does not exist.
 
         Raises:
-            FileError: it has more than `max_entries`.
+            FileError: the folder has more than `max_entries`.
         """
         tree, parts = self._find(path)
         return await self._run(path, lambda: tree.files.list(parts, recursive=recursive, max_entries=max_entries))
 
     @checked
     async def mkdir(self, path: str) -> None:
-        """Makes a folder and its parents. Raises as `write_bytes`."""
+        """Makes a folder and its parents. Raises the errors of `write_bytes`."""
         tree, parts = self._find(path, writes=True)
         await self._run(path, lambda: tree.files.make_directory(parts))
 
@@ -269,7 +271,7 @@ class SessionFiles:
         """Removes a file, or a folder with its content. Returns False if it does not exist.
 
         Raises:
-            FileError: it is a mount itself, or in a read-only directory of the host.
+            FileError: the path is a mount itself, or in a read-only directory of the host.
         """
         tree, parts = self._find(path, writes=True)
         if not parts:
@@ -283,10 +285,11 @@ class SessionFiles:
 
     @checked
     async def export(self, path: str = "") -> AsyncIterator[bytes]:
-        """Packs the files below a folder as a tar archive, piece by piece; `import_tar` takes it.
+        """Packs the files below a folder as a tar archive, in pieces, which `import_tar` accepts.
 
         Raises:
-            FileError: the files of a scratch directory exceed its quota, as with holes or several names for one file.
+            FileError: the files of a scratch directory exceed its quota, which is possible with holes or several names
+                for one file.
         """
         tree, parts = self._find(path)
         entries = await self.list(path, recursive=True) or ()
@@ -299,8 +302,9 @@ class SessionFiles:
         """Unpacks an uncompressed tar archive into a folder. Returns the number of files.
 
         Raises:
-            FileError: it is not an archive, unpacks to more than `max_bytes`, or has an entry that is neither a file
-                nor a folder, or whose name is absolute or leads out of the folder. Nothing has been unpacked then.
+            FileError: the file is not an archive, unpacks to more than `max_bytes`, or has an entry that is neither a
+                file nor a folder, or whose name is absolute or leads out of the folder. In that case, nothing is
+                unpacked.
         """
         tree, parts = self._find(path, writes=True)
         try:
@@ -312,7 +316,7 @@ class SessionFiles:
         return await self._run(path, lambda: unpack(archive, entries, tree.files, parts))
 
     async def snapshot(self) -> Snapshot:
-        """Returns sizes and times of all files that programs may change."""
+        """Returns the sizes and times of all files that programs can change."""
         states: dict[str, tuple[int, int, int]] = {}
         for tree in self._trees:
             if tree.host_writes:
@@ -327,7 +331,7 @@ class SessionFiles:
         return states
 
     def _find(self, path: str, *, writes: bool = False) -> tuple[Tree, list[str]]:
-        """Returns the mount of a path, and the names below it."""
+        """Returns the mount that contains a path, and the names below the mount."""
         parts = parts_of(path)
         if path.startswith("/"):
             location = tree_of(self._trees, parts)
@@ -359,7 +363,7 @@ def parts_of(path: str) -> list[str]:
     """Splits a path into its names.
 
     Raises:
-        FileError: it is too long, or contains a NUL or `..`.
+        FileError: the path is too long, or contains a NUL or `..`.
     """
     if "\0" in path or len(os.fsencode(path)) > _MAX_PATH_BYTES:
         raise FileError(f"{path[:100]!r}: a path must be at most {_MAX_PATH_BYTES} bytes, without a NUL")
@@ -372,7 +376,7 @@ def parts_of(path: str) -> list[str]:
 
 
 def tree_of(trees: Sequence[Tree], parts: Sequence[str]) -> tuple[Tree, list[str]] | None:
-    """Finds the mount that an absolute path is in, and the names below it."""
+    """Finds the mount that contains an absolute path, and the names below the mount."""
     for tree in trees:
         mount = list(PurePosixPath(tree.path).parts[1:])
         if [*parts[: len(mount)]] == mount:
@@ -390,7 +394,7 @@ def changes(before: Snapshot, after: Snapshot) -> FileChanges:
 
 
 def as_text(path: str) -> str:
-    """Makes a path valid text: programs can choose names that are not UTF-8."""
+    """Makes a path valid text, because programs can choose names that are not UTF-8."""
     return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -407,7 +411,7 @@ def _explained(error: OSError) -> str:
 class ProgramFiles:
     """Reads and changes files with a program's rights, by absolute paths.
 
-    Methods block. They raise OSError; a message other than the system's gives a reason.
+    Methods block. They raise OSError, in which a message that is not the system's explains the reason.
     """
 
     def __init__(self, trees: Sequence[Tree], home: str, file_bytes: int) -> None:
@@ -433,7 +437,7 @@ class ProgramFiles:
             tree.files.write_in_place(parts, data, append=append, max_bytes=self._file_bytes)
 
     def expect_file(self, path: str) -> None:
-        """Raises unless the path is a regular file."""
+        """Raises an error unless the path is a regular file."""
         self._expect(*self._find(path))
 
     def make_directory(self, path: str, *, parents: bool, exist_ok: bool) -> None:
@@ -471,7 +475,7 @@ class ProgramFiles:
             return None
 
     def stat(self, path: str) -> Entry:
-        """Describes a file or folder; links are not followed."""
+        """Describes a file or folder, without following links."""
         tree, parts = self._find(path)
         entry = tree.files.stat(parts)
         if entry is None:
@@ -479,7 +483,7 @@ class ProgramFiles:
         return entry
 
     def list(self, path: str, *, recursive: bool) -> list[Entry]:
-        """Lists a folder. Paths are relative to it and valid text."""
+        """Lists a folder. Paths are relative to it, and valid text."""
         tree, parts = self._find(path)
         entries = tree.files.list(parts, recursive=recursive, max_entries=MAX_ENTRIES)
         if entries is None:

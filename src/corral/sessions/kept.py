@@ -21,14 +21,14 @@ from corral.types import ExecutionContext, Owner
 class Sessions:
     """Settings of sessions that a server keeps for its callers: `Corral(sessions=Sessions(...))`.
 
-    An execution whose context has a `session_id` runs in the session of its organization, user and
-    `session_id`, which its first program opens. A session that is idle for `idle_seconds` is closed. To open more than
-    `max_open`, the user with the most sessions loses the one that has been idle longest. If no session is idle, users
-    below their fair share can still open one. With `Scratch(store=...)` the files come back. With `keep="variables"`
-    the programs of a session are the cells of a notebook: see docs/notebooks.md.
+    An execution whose context has a `session_id` runs in the session of its organization, user and `session_id`, which
+    its first program opens. A session that is idle for `idle_seconds` is closed. If more than `max_open` are needed,
+    the user with the most sessions loses the one that has been idle longest. If no session is idle, users below their
+    fair share can still open one. With `Scratch(store=...)`, files survive the closing of a session. With
+    `keep="variables"`, the programs of a session are the cells of a notebook; see docs/notebooks.md.
 
     Raises:
-        ConfigError: the mounts do not fit together, or a number is not positive.
+        ConfigError: the mounts conflict, or a number is not positive.
     """
 
     files: Sequence[Mount] = (Mount("/workspace"),)
@@ -43,7 +43,7 @@ class Sessions:
 
     @property
     def mounts(self) -> tuple[tuple[str, bool], ...]:
-        """Path of each mount, and True if programs may change it."""
+        """Path of each mount, with True if programs can change it."""
         return tuple((mount.path, bool(mount.writable)) for mount in self.files)
 
 
@@ -63,7 +63,7 @@ class _Key(NamedTuple):
 
 
 class KeptWorkspace:
-    """The session of a context, for one execution."""
+    """Session of a context, for one execution."""
 
     def __init__(self, sessions: KeptSessions, context: ExecutionContext) -> None:
         self._sessions = sessions
@@ -74,18 +74,18 @@ class KeptWorkspace:
         return self._sessions.settings.keep
 
     def hold(self) -> AbstractAsyncContextManager[OpenSession]:
-        """Opens it if necessary, and keeps it open for the duration of the block. Raises as `session`."""
+        """Opens the session if necessary, and keeps it open during the block. Raises the errors of `session`."""
         return self._sessions.session(self._context)
 
     @asynccontextmanager
     async def enter(self, over: Callable[[str], None]) -> AsyncGenerator[OpenSession]:
-        """Opens it if necessary, and keeps it open for the duration of the block. Raises as `session`."""
+        """Opens the session if necessary, and keeps it open during the block. Raises the errors of `session`."""
         async with self._sessions.session(self._context) as session, session.enter(over):
             yield session
 
 
 class KeptSessions(Kept[_Key, OpenSession]):
-    """Open sessions by organization, user and `session_id`, of one event loop."""
+    """Open sessions of one event loop, by organization, user and `session_id`."""
 
     def __init__(self, settings: Sessions, open_: Callable[[ExecutionContext], Awaitable[OpenSession]]) -> None:
         super().__init__(settings.idle_seconds, settings.max_open, _NO_ROOM)
@@ -93,13 +93,13 @@ class KeptSessions(Kept[_Key, OpenSession]):
         self._open = open_
 
     def session(self, context: ExecutionContext) -> AbstractAsyncContextManager[OpenSession]:
-        """The session of this context, which stays open for the duration of the block.
+        """Yields the session of this context, which stays open during the block.
 
         Raises:
-            ConfigError: the maximum number of sessions is running executions.
-            StartFailed: it cannot be opened.
+            ConfigError: the maximum number of sessions is open, and all of them run executions. StartFailed: the
+            session cannot be opened.
         """
-        assert context.session_id is not None  # else nothing is kept
+        assert context.session_id is not None  # otherwise nothing is kept
         key = _Key(context.organization_id, context.user_id, context.session_id)
         return self.use(key, partial(self._open, context))
 

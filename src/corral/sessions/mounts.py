@@ -24,9 +24,9 @@ from corral.sessions.tree import FileTree
 
 _MAX_FILES = 100_000
 Keep: TypeAlias = Literal["files", "variables"]
-"""Things that the programs of a session share: only its files, or also their variables, as cells of a notebook."""
+"""Things that the programs of a session share: only files, or also variables, like cells of a notebook."""
 StoredFile: TypeAlias = tuple[str, Iterable[bytes]]
-"""A file's path, and its content piece by piece. Iterating it blocks."""
+"""Path of a file, and its content in pieces. Iterating over it blocks."""
 
 
 class StoreKey(NamedTuple):
@@ -41,21 +41,21 @@ class StoreKey(NamedTuple):
 class Store(ABC):
     """Keeps the files of scratch directories: `Scratch(store=...)`.
 
-    A session loads them when it opens, and saves changes after each execution and when it closes. Paths are relative to
-    the mount, with `/` between names; programs choose them. Two processes that have the same session open at the same
-    time overwrite each other's files.
+    A session loads them when it opens, and saves changes after each execution and when it closes. Paths are chosen by
+    programs, and relative to the mount, with `/` between names. If two processes have the same session open at the same
+    time, they overwrite each other's files.
     """
 
     @abstractmethod
     def load(self, key: StoreKey) -> AsyncIterator[StoredFile]:
-        """Yields each file; nothing if the session is new. Each is read in a thread before the next is requested."""
+        """Yields each file, or nothing if the session is new. A thread reads each before the next is requested."""
 
     @abstractmethod
     async def save(self, key: StoreKey, changed: Iterator[StoredFile], deleted: Collection[str]) -> None:
         """Stores the `changed` files and removes the `deleted` ones.
 
-        Iterate over `changed` in a thread, and read each file before the next one. The stored files together have at
-        most `Scratch(bytes=...)`, each rounded up to a page.
+        Iterate over `changed` in a thread, and read each file before the next one. All stored files together have at
+        most `Scratch(bytes=...)`, with each file rounded up to a page.
         """
 
 
@@ -101,16 +101,16 @@ class DirectoryStore(Store):
 
 
 def _remove(tree: FileTree, path: list[str]) -> None:
-    """Removes a file, and the folders that this leaves empty."""
+    """Removes a file, and any folders that are empty without it."""
     tree.remove(path)
-    with suppress(OSError):  # E2BIG: there is more than one file
+    with suppress(OSError):  # E2BIG means that there is more than one file
         while (path := path[:-1]) and not tree.list(path, recursive=False, max_entries=1):
             tree.remove(path)
 
 
 MAX_PATH_BYTES = 1024
 MAX_MOUNTS = 5
-"""Their descriptors all fit into one message of the process that makes them."""
+"""Maximum number of mounts, so that their descriptors fit into one message of the process that makes them."""
 _TAKEN = ("/guest", "/python", "/packages", "/libraries", "/usr", "/lib", "/lib64", "/bin", "/proc", "/dev", "/etc")
 """Folders of the jail that hold the engine and its files."""
 
@@ -118,11 +118,10 @@ _TAKEN = ("/guest", "/python", "/packages", "/libraries", "/usr", "/lib", "/lib6
 @checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:
-    """An empty directory for one session, deleted with it.
+    """Empty directory for one session, which is deleted with the session.
 
-    `bytes` and `files` are its quota. Where the session has its own file system, in the host's memory, the kernel
-    enforces them exactly. With a `store`, the files return in the next session of the same organization, user and
-    `session_id`.
+    `bytes` and `files` are its quota. If the session has its own file system, in the host's memory, the kernel enforces
+    them exactly. With a `store`, the next session of the same organization, user and `session_id` has the files again.
 
     Raises:
         ConfigError: `bytes` or `files` is not positive.
@@ -140,9 +139,9 @@ class Scratch:
 @checked
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """A directory of the host, with everything below it.
+    """Directory of the host, with everything below it.
 
-    `file_bytes` is the largest file that a program can write; only its file system limits anything else.
+    `file_bytes` is the maximum size of a file that a program writes; its file system is the only other limit.
     """
 
     path: str | Path
@@ -155,7 +154,7 @@ MountSource: TypeAlias = Scratch | Directory
 @checked
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """A directory that programs of a session see at `path`: read-only, or writable with `writable`.
+    """Directory that programs of a session see at `path`, read-only unless `writable`.
 
     Raises:
         ConfigError: the path is not absolute and normalized, or overlaps the engine's own folders.
@@ -164,7 +163,7 @@ class Mount:
     path: str
     source: MountSource = Scratch()
     writable: bool | None = None
-    """None: scratch directories are writable, directories of the host are not."""
+    """None makes scratch directories writable, and directories of the host read-only."""
 
     def __post_init__(self) -> None:
         path = self.path

@@ -1,4 +1,5 @@
-"""Quotas of directories on disk, which the kernel does not enforce: the host checks them and ends programs."""
+"""Quotas of directories on disk, which the kernel does not enforce. The host checks them, and ends programs that exceed
+them."""
 
 from __future__ import annotations
 
@@ -22,16 +23,17 @@ from corral.sessions.tree import FileTree, Usage, acting_as
 
 _BYTES_PER_SECOND = 4e9
 _FILES_PER_SECOND = 200_000.0
-"""Upper bounds of what writers reach, so that the next check comes before the rest of the quota is used up."""
+"""Upper bounds of writing speeds, so that the next check comes before the remaining quota can be used up."""
 _ALL = Usage(1 << 62, 1_000_000)
 _DYING_SECONDS = 0.1
-"""An ended program can write until its process is killed."""
+"""Seconds for which an ended program can still write, until its process is killed."""
 _LEAST_SECONDS, _MOST_SECONDS = 0.005, 0.25
 _EXCESS = Usage(64_000_000, 1_000)
-"""Excess over twice its quota with which programs can still start, to delete files. Without it each would add some."""
+"""Excess over twice its quota with which programs can still start, in order to delete files. If it were unlimited, each
+program could add some."""
 
 _PAUSE = 20.0
-"""Pause between scans of all guests, in multiples of a scan's duration."""
+"""Pause between scans of all guests, as a multiple of a scan's duration."""
 _MOST_PROCESSES = 10_000
 _MAPS_BYTES = 4_000_000
 _DELETED = " (deleted)"
@@ -46,14 +48,15 @@ class Quota(NamedTuple):
 
 
 class QuotaWatch:
-    """Checks quotas. Its methods block."""
+    """Checks quotas. Methods block."""
 
     def __init__(self, quotas: Sequence[Quota]) -> None:
         self._quotas = quotas
         self._most = [_most(quota) for quota in quotas]
 
     def look(self) -> tuple[str | None, float]:
-        """Returns an error if a directory exceeds its quota and its first size, and the seconds to the next check."""
+        """Returns an error if a directory exceeds both its quota and its first size, and the seconds until the next
+        check."""
         wait = _MOST_SECONDS
         for quota, allowed in zip(self._quotas, self._most, strict=True):
             try:
@@ -72,9 +75,9 @@ class QuotaWatch:
 
 
 async def watch_quotas(watch: QuotaWatch, over: Callable[[str], None], wait: float) -> None:
-    """Calls `over` with an error once a directory exceeds its quota and its first size.
+    """Calls `over` with an error once a directory exceeds both its quota and its first size.
 
-    The first check is after `wait` seconds, as the check before returned.
+    The first check is after `wait` seconds, as returned by the previous check.
     """
     reason: str | None = None
     while reason is None:
@@ -84,10 +87,11 @@ async def watch_quotas(watch: QuotaWatch, over: Callable[[str], None], wait: flo
 
 
 def _most(quota: Quota) -> Usage:
-    """Returns the effective quota: a directory that exceeds its own keeps its size, so that programs can make room."""
+    """Returns the effective quota: for a directory that exceeds its quota, its present size, so that programs can free
+    space."""
     used = quota.most
     for _ in range(2):
-        with suppress(OSError):  # the first check reports it
+        with suppress(OSError):  # the first check will report it
             used = _used(quota, _ALL)
         if used.bytes <= quota.most.bytes and used.files <= quota.most.files:
             break
@@ -98,7 +102,7 @@ def _most(quota: Quota) -> Usage:
 
 
 def _used(quota: Quota, most: Usage) -> Usage:
-    """Returns the bytes and files that a directory holds, with unlinked files that are still open."""
+    """Returns the bytes and files that a directory holds, including unlinked files that are still open."""
     used = quota.files.measure(most)
     try:
         place = quota.files.place
@@ -111,7 +115,7 @@ def _used(quota: Quota, most: Usage) -> Usage:
 
 
 class _HeldFiles:
-    """Unlinked files that guests of this host hold open or mapped: they take room, and a walk does not see them.
+    """Unlinked files that guests of this host hold open or mapped. They take space, but a walk does not see them.
 
     Guests whose descriptors this process may not see are not counted: proc_pid_fd(5).
     """
@@ -122,7 +126,8 @@ class _HeldFiles:
         self._sizes: dict[tuple[str, int], int] = {}
 
     def beneath(self, folder: str, *, now: bool = False) -> int:
-        """Returns the bytes of those below a folder. A scan covers all sessions; its result is reused, unless `now`."""
+        """Returns the bytes of unlinked files below a folder. A scan covers all sessions, and its result is reused
+        unless `now`."""
         with self._lock:
             began = time.monotonic()
             if now or began >= self._again:
@@ -136,7 +141,7 @@ _held = _HeldFiles()
 
 
 def _unlinked() -> dict[tuple[str, int], int]:
-    """Returns the length of each unlinked file, by its former path and inode."""
+    """Returns the length of each unlinked file, by former path and inode."""
     sizes: dict[tuple[str, int], int] = {}
     for pid in itertools.islice(guests(), _MOST_PROCESSES):
         process = Path(f"/proc/{pid}")
@@ -145,16 +150,16 @@ def _unlinked() -> dict[tuple[str, int], int]:
             any(_add(task, process / "map_files", sizes) for task in (process / "task").iterdir())
         except _Hidden:
             os.kill(pid, signal.SIGKILL)
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             continue
     return sizes
 
 
 def _add(task: Path, mapped: Path, sizes: dict[tuple[str, int], int]) -> bool:
-    """Adds a thread's files; False if it has no descriptors that this process may see."""
+    """Adds a thread's files. Returns False if it has no descriptors that this process can see."""
     with suppress(OSError):
         owner = task.stat()
-        with acting_as((owner.st_uid, owner.st_gid)):  # for most threads as good as CAP_SYS_PTRACE
+        with acting_as((owner.st_uid, owner.st_gid)):  # for most threads, as good as CAP_SYS_PTRACE
             if descriptors := [*(task / "fd").iterdir()]:
                 _add_open(descriptors, sizes)
                 _add_mapped(task / "maps", mapped, sizes)
@@ -193,5 +198,5 @@ def _add_mapped(maps: Path, files: Path, sizes: dict[tuple[str, int], int]) -> N
                 continue
             try:
                 sizes[key] = (files / f"{start:x}-{end:x}").stat().st_size
-            except OSError:  # only a privileged host may see it: count the mapped part
+            except OSError:  # only a privileged host may see it, so the mapped part is counted
                 sizes[key] = int(offset, 16) + end - start

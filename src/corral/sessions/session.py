@@ -1,4 +1,4 @@
-"""A session: directories that outlive one program, for one user of one organization."""
+"""Session: directories that outlive one program, for one user of one organization."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from corral.types import ExecutionContext, Language, SandboxConfig
 logger = get_logger("corral.sessions")
 _NOTHING = Usage(0, 0)
 _NAME_BYTES = 4_096
-"""Minimum size for which a file of a store counts if it is left out."""
+"""Minimum size that a file of a store counts for if it is left out."""
 _MOST_NAMED = 10
 _NAME_CHARS = 200
 
 
 class OpenSession:
-    """A session's open directories."""
+    """Open directories of a session."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class OpenSession:
         self.languages = frozenset(languages)
         self.files = SessionFiles(trees, context.owner)
         self.program_files = ProgramFiles((*trees, *read), space.space.home, space.space.file_bytes)
-        """The same with read-only trees, for programs whose engine asks the host for files."""
+        """The same with read-only directories, for programs whose engine asks the host for files."""
         self._space = space
         self._trees = (*trees, *read)
         self._stores = stores
-        """By mount path."""
+        """Trees by mount path."""
         self.quotas = [Quota(tree.path, tree.files, tree.most) for tree in trees if tree.most and not tree.own]
         """Quotas that the kernel does not enforce."""
         self._seen: Snapshot = {}
@@ -70,7 +70,7 @@ class OpenSession:
 
     @property
     def space(self) -> Space:
-        """The directories, for sandboxes.
+        """Directories, for sandboxes.
 
         Raises:
             ConfigError: the session is closed.
@@ -89,12 +89,12 @@ class OpenSession:
 
     @asynccontextmanager
     async def hold(self) -> AsyncGenerator[Self]:
-        """Yields the session, which is open anyway."""
+        """Yields the session, which is already open."""
         yield self
 
     @asynccontextmanager
     async def enter(self, over: Callable[[str], None]) -> AsyncGenerator[Self]:
-        """Looks for changes that the host made, so that they are not attributed to the execution in the block.
+        """Looks for changes that the host has made, so that they are not attributed to the execution in the block.
 
         Calls `over` with an error if a directory exceeds a quota that the kernel does not enforce.
         """
@@ -117,11 +117,10 @@ class OpenSession:
     async def look(self, over: Callable[[str], None] | None = None) -> FileChanges:
         """Lists changes since the last check, and stores them within the directories' quotas.
 
-        Calls `over` with an error if files have grown beyond the quota of their directory since the last look.
+        Calls `over` with an error if files have grown beyond their directory's quota since the last check.
 
         Raises:
-            FileError: files cannot be listed.
-            Exception: any that a store raises.
+            FileError: files cannot be listed. Exception: a store raised it.
         """
         async with self._looking:
             self.files.host_has_written = False
@@ -141,10 +140,10 @@ class OpenSession:
             return changed
 
     async def load(self) -> None:
-        """Loads the files of stores that fit into the quotas.
+        """Loads the files of stores, as far as they fit into the quotas.
 
         Raises:
-            Exception: any that a store raises.
+            Exception: a store raised it.
         """
         for tree in self._trees:
             if tree.path in self._stores:
@@ -166,7 +165,7 @@ class OpenSession:
                     raise FileError("there is no room left")
                 await self.files.write_stream(f"{tree.path}/{path}", taken.within(pieces, left))
             except (FileError, ValueError):
-                in_vain -= max(taken.bytes, _NAME_BYTES)  # a store that is far too large is not read to its end
+                in_vain -= max(taken.bytes, _NAME_BYTES)  # so that a store that is far too large is not read to its end
                 without.append(path)
                 if in_vain <= 0:
                     break
@@ -201,7 +200,7 @@ class OpenSession:
 
     def _key(self, mount: str) -> StoreKey:
         context = self.context
-        assert context.session_id is not None  # `open_session` has looked
+        assert context.session_id is not None  # `open_session` has already looked
         return StoreKey(context.organization_id, context.user_id, context.session_id, mount)
 
     async def aclose(self) -> None:
@@ -234,11 +233,12 @@ async def open_session(
     commands: tuple[SpaceHost, SandboxConfig] | None = None,
     keep: Keep = "files",
 ) -> OpenSession:
-    """Makes the directories of a session. With a host of `commands`, files in its own directories can be executed.
+    """Makes the directories of a session. With a host for `commands`, files in the session's own directories can be
+    executed.
 
     Raises:
-        ConfigError: mounts conflict, a directory is missing, or no sandbox here has files.
-        StartFailed: this system cannot make them.
+        ConfigError: mounts conflict, a directory is missing, or no sandbox here supports files. StartFailed: this
+        system cannot make the directories.
     """
     check_mounts((*mounts, *([Mount(PLACE, Directory("/"))] if skills.skills else ())))
     if not mounts:
@@ -292,35 +292,34 @@ class _Taken:
         """Yields the pieces.
 
         Raises:
-            OSError: ENOSPC, they have more than `left` bytes.
-            RuntimeError: they cannot be read.
+            OSError: ENOSPC if the pieces have more than `left` bytes. RuntimeError: the pieces cannot be read.
         """
         try:
             for piece in pieces:
-                self.bytes += len(piece) or 1  # else empty pieces could go on forever
+                self.bytes += len(piece) or 1  # so that empty pieces cannot go on forever
                 if self.bytes > left:
                     break
                 yield piece
-        except OSError as error:  # would be mistaken for one of the written file
+        except OSError as error:  # it would be mistaken for an error of the written file
             raise RuntimeError(f"a stored file cannot be read: {error}") from error
         if self.bytes > left:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _contents(files: FileTree, sizes: Mapping[str, int], unread: list[str]) -> Iterator[StoredFile]:
-    """Yields the files, each with the size of the snapshot. Adds those that cannot be read to `unread`."""
+    """Yields the files, each with its size in the snapshot. Adds those that cannot be read to `unread`."""
     for path, size in sizes.items():
         try:
             pieces = files.pieces(path.split("/"), size)
         except OSError:
             unread.append(path)
         else:
-            if pieces is not None:  # else it was deleted meanwhile
+            if pieces is not None:  # otherwise deleted meanwhile
                 yield path, pieces
 
 
 def _within(tree: Tree, seen: Snapshot) -> Snapshot:
-    """Returns the files of one mount, by their paths in it."""
+    """Returns the files of one mount, by their path in it."""
     prefix = f"{tree.path}/"
     return {path.removeprefix(prefix): state for path, state in seen.items() if path.startswith(prefix)}
 

@@ -1,4 +1,4 @@
-"""The contract of a shell: commands and files of a computer, local or remote."""
+"""Contract of a shell: commands and files of a computer, local or remote."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STREAM_BYTES = 1 << 16
 
 
 class FileInfo(NamedTuple):
-    """A file or folder. `path` is the requested path, or relative to the listed folder; `size` is in bytes."""
+    """File or folder. `path` is the requested path, or relative to the listed folder. `size` is in bytes."""
 
     path: str
     kind: FileKind
@@ -35,10 +35,10 @@ class FileInfo(NamedTuple):
 
 
 class Files(ABC):
-    """Files of a shell. A relative path is below its working directory; `FileError` has the path and the reason.
+    """Files of a shell. A relative path is below its working directory. A `FileError` has the path and the reason.
 
-    Methods return None for a missing file, `delete` False. Writing makes missing folders and replaces a file, but not a
-    folder. `stat` and reading follow links if the shell has them; `delete` removes the link itself.
+    For a missing file, methods return None, and `delete` returns False. Writing makes missing folders and replaces
+    files, but not folders. `stat` and reading follow links if the shell has them; `delete` removes the link itself.
     """
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Files(ABC):
         """Reads a file.
 
         Raises:
-            FileError: it is larger than `max_bytes`, or not a regular file.
+            FileError: the file is larger than `max_bytes`, or not a regular file.
         """
 
     @abstractmethod
@@ -54,12 +54,12 @@ class Files(ABC):
         """Writes a file, and makes its folders.
 
         Raises:
-            FileError: it is a folder, there is no room, or writing is not permitted.
+            FileError: the path is a folder, there is no room, or writing is not permitted.
         """
 
     @abstractmethod
     async def stat(self, path: str) -> FileInfo | None:
-        """Describes a file or folder; of a link, its target."""
+        """Describes a file or folder. For a link, describes its target."""
 
     @abstractmethod
     async def list(
@@ -68,7 +68,7 @@ class Files(ABC):
         """Lists a folder, sorted by path. Links are listed as links, and not followed.
 
         Raises:
-            FileError: it is not a folder, or has more than `max_entries`.
+            FileError: the path is not a folder, or has more than `max_entries`.
         """
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Files(ABC):
         """Removes a file, a link, or a folder with its content. Returns False if it does not exist.
 
         Raises:
-            FileError: it is the working directory or one above it, or removal is not permitted.
+            FileError: the path is the working directory or above it, or removal is not permitted.
         """
 
     async def read_text(
@@ -91,10 +91,11 @@ class Files(ABC):
         lines: tuple[int, int | None] | None = None,
         max_bytes: int = MAX_READ_BYTES,
     ) -> str | None:
-        """Reads a file as text. `lines` are the first and last line to return, counted from 1; None is the end.
+        """Reads a file as text. `lines` are the first and last line to return, counted from 1; None as the last line
+        stands for the end.
 
         Raises:
-            FileError: as `read_bytes`, or it is not text in this encoding.
+            FileError: see `read_bytes`, or the file is not text in this encoding.
         """
         data = await self.read_bytes(path, max_bytes=max_bytes)
         if data is None:
@@ -102,11 +103,11 @@ class Files(ABC):
         return await decode_text(path, data, encoding, lines)
 
     async def write_text(self, path: str, text: str, *, encoding: str = "utf-8") -> None:
-        """Writes a text as a file. Raises as `write_bytes`."""
+        """Writes a text as a file. Raises the errors of `write_bytes`."""
         await self.write_bytes(path, encode_text(path, text, encoding))
 
     async def read_stream(self, path: str) -> AsyncIterator[bytes] | None:
-        """Reads a file piece by piece. Raises as `read_bytes`.
+        """Reads a file in pieces. Raises the errors of `read_bytes`.
 
         A shell without streams reads the whole file, up to `MAX_READ_BYTES`.
         """
@@ -114,7 +115,7 @@ class Files(ABC):
         return None if data is None else _pieces(data)
 
     async def write_stream(self, path: str, pieces: AsyncIterable[bytes]) -> None:
-        """Writes a file piece by piece; it is in place once all are written. Raises as `write_bytes`."""
+        """Writes a file in pieces. The file is in place once all are written. Raises the errors of `write_bytes`."""
         data = bytearray()
         async for piece in pieces:
             data += piece
@@ -133,7 +134,7 @@ def sorted_entries(path: str, entries: Iterable[FileInfo], max_entries: int) -> 
     """Returns the entries of a folder, sorted by path.
 
     Raises:
-        FileError: there are more than `max_entries`.
+        FileError: the folder has more than `max_entries`.
     """
     listed = sorted(islice(entries, max_entries + 1))
     if len(listed) > max_entries:
@@ -158,74 +159,74 @@ class ShellCapabilities:
     """Differences between shells."""
 
     containment: ContainmentKind
-    """Boundary around commands; `ContainmentKind("none", "none")` is the user's own computer."""
+    """Boundary around commands. `ContainmentKind("none", "none")` means the user's own computer."""
     stdin: bool = True
-    """`spawn(stdin=True)` works."""
+    """True if `spawn(stdin=True)` works."""
     streaming: bool = True
-    """Output arrives while a command runs; False: at its end."""
+    """True if output arrives while a command runs; False if it arrives at the end."""
     partial_lines: bool = True
-    """The start of a line arrives before its end."""
+    """True if the start of a line arrives before its end."""
     large_output: bool = True
-    """False: output beyond 1 MiB is dropped, with a note in the errors."""
+    """False if output beyond 1 MiB is dropped, with a note in the errors."""
     separate_stderr: bool = True
-    """False: errors are in `stdout`."""
+    """False if errors are in `stdout`."""
     network: Literal["none", "allowed", "full"] = "full"
-    """`allowed`: only origins of a policy."""
+    """`allowed` means that only a policy's origins can be reached."""
     persistent: bool = True
-    """Files that commands make are there for later ones."""
+    """True if later commands see the files that commands make."""
     binary_output: bool = True
-    """False: output that is not UTF-8 arrives with replacement characters."""
+    """False if output that is not UTF-8 arrives with replacement characters."""
     links: bool = True
-    """Files can be symbolic links, which `stat` follows."""
+    """True if files can be symbolic links, which `stat` follows."""
     control_names: bool = True
-    """False: file names with control characters, such as a line break, are refused."""
+    """False if file names with control characters, such as a line break, are refused."""
     many_files: bool = True
-    """False: files beyond 10,000 are refused."""
+    """False if files beyond 10,000 are refused."""
     ends_every_process: bool = True
-    """False: a command's descendants that have cleared their environment (`env -i`) can outlive it."""
+    """False if a command's descendants that have cleared their environment (`env -i`) can outlive it."""
     real_processes: bool = True
-    """Commands are programs of an operating system, such as an installed git or python3."""
+    """True if commands are programs of an operating system, such as an installed git or python3."""
     unenforced: frozenset[str] = frozenset()
-    """Limits that it does not enforce on this system, by their names in `ShellLimits(accept_unenforced=...)`."""
+    """Limits that it does not enforce on this system, by their name in `ShellLimits(accept_unenforced=...)`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completed:
-    """Outcome of a command: exit code and output. If a signal ended it, the code is the signal's number plus 128."""
+    """Outcome of a command: exit code and output. If a signal ended it, the code is 128 plus the signal's number."""
 
     exit_code: int | None
-    """None: the time-out ended it."""
+    """Exit code; None after a time-out."""
     stdout: str
     stderr: str
     timed_out: bool = False
     truncated: bool = False
-    """True: an output is longer than `output_bytes`, and its middle is left out."""
+    """True if an output is longer than `output_bytes`, so that its middle is left out."""
 
 
 class Process(ABC):
-    """A running command. `kill`, or leaving its context, ends it with all its descendants."""
+    """Running command. `kill`, or leaving its context, ends it with all its descendants."""
 
     pid: int | None = None
-    """Its number on the shell's computer, if known."""
+    """Process number on the shell's computer, if known."""
     reason: str | None = None
-    """The shell's reason for ending it, such as a memory limit; `run` adds it to the errors."""
+    """Reason why the shell ended it, such as a memory limit. `run` adds it to the errors."""
 
     @property
     @abstractmethod
     def stdout(self) -> AsyncIterator[bytes]:
-        """Output piece by piece; can be read once. The command waits while much of it is unread."""
+        """Output in pieces, which can be read once. The command waits while much of it is unread."""
 
     @property
     @abstractmethod
     def stderr(self) -> AsyncIterator[bytes]:
-        """Errors piece by piece; empty where `capabilities.separate_stderr` is False."""
+        """Errors in pieces. Empty if `capabilities.separate_stderr` is False."""
 
     @abstractmethod
     async def write(self, data: bytes) -> None:
         """Writes to standard input, in the order of the calls. Data is lost if the command has closed it or ended.
 
         Raises:
-            ConfigError: it was started without `stdin=True`.
+            ConfigError: the command was started without `stdin=True`.
         """
 
     @abstractmethod
@@ -234,7 +235,8 @@ class Process(ABC):
 
     @abstractmethod
     async def wait(self) -> int:
-        """Waits for the end, and returns the exit code; if a signal ended the command, its number plus 128.
+        """Waits for the end, and returns the exit code. If a signal ended the command, it is 128 plus the signal's
+        number.
 
         Raises:
             ShellLost: the computer is gone.
@@ -242,10 +244,10 @@ class Process(ABC):
 
     @abstractmethod
     async def kill(self) -> None:
-        """Ends the command with all its descendants; returns once they are gone. Idempotent."""
+        """Ends the command with all its descendants, and returns once they are gone. Idempotent."""
 
     async def aclose(self) -> None:
-        """Ends the command, and frees its resources here, streams included. Idempotent."""
+        """Ends the command, and frees its resources here, including streams. Idempotent."""
         await self.kill()
 
     async def __aenter__(self) -> Self:
@@ -257,19 +259,19 @@ class Process(ABC):
 
 
 class Shell(ABC):
-    """A computer for agents and programs: bash commands, and files.
+    """Computer for agents and programs: bash commands, and files.
 
-    Each command starts in the shell's working directory; `cd` affects that command only. Cancelling a command ends it
-    with all its descendants.
+    Each command starts in the shell's working directory, and `cd` affects only that command. Cancelling a command ends
+    it with all its descendants.
     """
 
     description: str = ""
-    """Kind of computer, for instructions. It is not added to prompts automatically."""
+    """Kind of computer, for your own instructions. It is not added to prompts automatically."""
 
     @property
     @abstractmethod
     def files(self) -> Files:
-        """Its files."""
+        """Files of the computer."""
 
     @property
     @abstractmethod
@@ -282,8 +284,8 @@ class Shell(ABC):
         """Starts a command. Its standard input is empty unless `stdin` is True.
 
         Raises:
-            ConfigError: this shell does not support standard input, or the command or `env` has a NUL.
-            FileError: the folder `cwd` does not exist; nothing has been started.
+            ConfigError: this shell does not support standard input, or the command or `env` has a NUL. FileError: the
+            folder `cwd` does not exist, so nothing was started.
             ShellLost: the computer is gone.
         """
 
@@ -302,14 +304,14 @@ class Shell(ABC):
         check: bool = False,
         on_output: OnOutput | None = None,
     ) -> Completed:
-        """Runs a command to its end. Keeps the first and the last half of `output_bytes` of each output.
+        """Runs a command to its end. Of each output, keeps the first and the last half of `output_bytes`.
 
-        After `timeout_seconds` the command is ended, and the result has its output until then. `on_output` gets all
+        After `timeout_seconds`, the command is ended, and the result has its output until then. `on_output` gets all
         output as it arrives.
 
         Raises:
-            CommandFailed: `check` is True, and the exit code is not 0 or the command timed out.
-            ConfigError, FileError, ShellLost: as `spawn`.
+            CommandFailed: `check` is True, and the exit code is not 0 or the command timed out. ConfigError, FileError,
+            ShellLost: see `spawn`.
         """
         if output_bytes < 0:
             raise ConfigError(f"output_bytes={output_bytes} is negative; give a number of bytes")
@@ -369,7 +371,7 @@ class _RestrictedShell(Shell):
 
     @override
     async def aclose(self) -> None:
-        """Does nothing: a view must not end the computer."""
+        """Does nothing, because a view must not end the computer."""
 
     @override
     def restricted(self) -> Shell:
@@ -378,7 +380,7 @@ class _RestrictedShell(Shell):
 
 @dataclass(slots=True)
 class KeptOutput:
-    """The first and the last half of `most` bytes of an output."""
+    """First and last half of `most` bytes of an output."""
 
     most: int
     head: bytearray = field(default_factory=bytearray)
@@ -436,14 +438,14 @@ async def _followed(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read, "stdout", process.stdout)
             tasks.start_soon(read, "stderr", process.stderr)
-            tasks.start_soon(wait)  # some computers then end left-over processes, which can hold its streams
+            tasks.start_soon(wait)  # some computers only now end left-over processes, which can hold the streams open
         feeding.cancel_scope.cancel()  # a command need not read all of its input
     return code
 
 
 ShellLimitName: TypeAlias = Literal["disk", "locks", "processes"]
-"""Limits that some jails cannot enforce. `disk`: `Scratch(bytes=..., files=...)` of directories. `locks`: other
-shells do not notice locks and watches on files of the host, such as those in /usr."""
+"""Limits that some jails cannot enforce. `disk`: the sizes of directories, `Scratch(bytes=..., files=...)`. `locks`:
+that other shells do not notice locks and watches on files of the host, such as those in /usr."""
 
 
 @checked
@@ -451,10 +453,10 @@ shells do not notice locks and watches on files of the host, such as those in /u
 class ShellLimits:
     """Limits of commands.
 
-    `processes` are those of one command. `memory_mb` limits each process, and all commands of the shell together: their
-    sum is checked ten times a second, and they are ended above it. `commands` can run at the same time. `tier` is the
-    jail; "auto" takes the best that works. Limits that it cannot enforce are refused, unless `accept_unenforced` names
-    them.
+    `processes` limits each command. `memory_mb` limits each process, and also the sum over all commands of the shell,
+    which is checked ten times a second; beyond it, commands are ended. `commands` is the number that can run at the
+    same time. `tier` selects the jail; "auto" uses the best that works. Limits that the jail cannot enforce are
+    refused, unless `accept_unenforced` names them.
 
     Raises:
         ConfigError: a limit is not positive, or the tier is "none".
@@ -476,7 +478,7 @@ class ShellLimits:
             )
 
     def expect_accepted(self, tier: Tier, unenforced: Collection[ShellLimitName]) -> None:
-        """Raises LimitNotEnforceable if a limit that the jail does not enforce is not accepted."""
+        """Raises LimitNotEnforceable if the jail does not enforce a limit that must be enforced."""
         missing = sorted(set(unenforced) - set(self.accept_unenforced))
         if missing:
             accepted = ", ".join(map(repr, sorted({*missing, *self.accept_unenforced})))
@@ -489,7 +491,7 @@ class ShellLimits:
 
 @contextmanager
 def use_shell(shell: Shell) -> Generator[Shell]:
-    """Makes a shell, restricted, the current one in the block: `current_shell` and `shell_tools` use it.
+    """Makes a shell, restricted, the current one during the block: `current_shell` and `shell_tools` use it.
 
     Each step of an agent can have a different shell.
     """

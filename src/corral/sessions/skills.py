@@ -1,4 +1,4 @@
-"""Skills: folders with `SKILL.md` and modules, which programs of both languages import."""
+"""Skills: folders with `SKILL.md` and modules that programs of both languages import."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ _KEY = re.compile(r"([A-Za-z][\w-]*):(?:\s+(.*))?")
 
 @checked
 class Skill:
-    """A folder with modules in either language and a `SKILL.md`, which begins with `name` and `description`.
+    """Folder with modules in either language and a `SKILL.md`, which begins with `name` and `description`.
 
-    The constructor reads the folder; programs do not see later changes. Hidden files and `__pycache__` are left out.
+    The constructor reads the folder, so programs do not see later changes. Hidden files and `__pycache__` are left out.
 
     Raises:
-        ConfigError: `SKILL.md` is missing, malformed or too large, or the folder has a symbolic link or too much.
+        ConfigError: `SKILL.md` is missing, malformed or too large, or the folder has a symbolic link, or too many files
+            or bytes.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -66,12 +67,13 @@ class Skill:
 
     @property
     def path(self) -> str:
-        """Its folder, as programs of a session see it."""
+        """Folder of the skill, as programs of a session see it."""
         return f"{PLACE}/{self.name}"
 
 
 def _front_matter(path: Path, text: str) -> dict[str, str]:
-    """Parses the keys between the first two `---` lines. Values are plain or quoted, and can continue indented."""
+    """Parses the keys between the first two `---` lines. Values are plain or quoted, and can continue on indented
+    lines."""
     first, *lines = text.splitlines() or [""]
     if first.rstrip() != "---" or "---" not in (ended := [line.rstrip() for line in lines]):
         raise ConfigError(f"{path} has no front matter; begin it with the lines ---, name: ..., description: ..., ---")
@@ -124,7 +126,7 @@ def _paths(folder: Path) -> Iterator[Path]:
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Reads a regular file of at most `most` bytes; refuses symbolic links."""
+    """Reads a regular file of at most `most` bytes. Refuses symbolic links."""
     if path.is_symlink():
         raise ConfigError(f"{path} is a symbolic link; a skill can only have files and folders")
     try:
@@ -151,7 +153,7 @@ class SkillSet:
     """Skills by name.
 
     Raises:
-        ConfigError: two have the same name; or as `Skill`.
+        ConfigError: two skills have the same name, or `Skill` raises it.
     """
 
     def __init__(self, skills: Iterable[SomeSkill] = ()) -> None:
@@ -165,14 +167,14 @@ class SkillSet:
                 raise ConfigError(f"two skills are named {skill.name!r}: {other.folder} and {skill.folder}; rename one")
 
     def module(self, specifier: str) -> str | None:
-        """Returns a module of a skill that a program names, as `skills/NAME/...`; None for other modules."""
+        """Returns the module of a skill that a program names as `skills/NAME/...`; None for other modules."""
         match = _SPECIFIER.fullmatch(specifier)
         if match is None or match[2] not in self.skills or {".", ".."} & {*match[1].split("/")}:
             return None
         return match[1]
 
     def node_modules(self) -> Path:
-        """Returns a folder with the package `skills`, which has a folder for each skill. Blocks the first time."""
+        """Returns a folder with the package `skills`, which contains a folder for each skill. Blocks the first time."""
         with self._lock:
             if self._folder is None:
                 self._folder = _written(self.skills.values())

@@ -8,7 +8,7 @@ from corral.concurrency.threads import run_in_own_thread
 from corral.errors import FileError
 
 MAX_READ_BYTES = 100_000_000
-"""Maximum size of a file that is read whole, unless the caller says otherwise."""
+"""Maximum bytes of a file that is read whole, unless the caller says otherwise."""
 
 
 _DECODED_HERE_BYTES = 64_000
@@ -16,12 +16,13 @@ _PIECE_CHARS = 1 << 20
 
 
 async def decode_text(path: str, data: bytes, encoding: str, lines: tuple[int, int | None] | None) -> str:
-    """Decodes a file, or its lines from the first to the last of a range, counted from 1; None is the end.
+    """Decodes a file, or a range of its lines: first and last, counted from 1; None as the last line stands for the
+    end.
 
-    A large file is decoded in a thread, piece by piece, so that the event loop goes on.
+    A large file is decoded in a thread, in pieces, so that the event loop keeps running.
 
     Raises:
-        FileError: it is not text in this encoding, or the encoding is unknown.
+        FileError: the file is not text in this encoding, or the encoding is unknown.
     """
     try:
         if len(data) <= _DECODED_HERE_BYTES:

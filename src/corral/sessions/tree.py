@@ -1,8 +1,8 @@
-"""Host access to a directory that hostile programs write at the same time.
+"""Host access to a directory to which hostile programs write at the same time.
 
-The kernel resolves each path beneath the directory's descriptor without following links, so that nothing that a program
-leaves or swaps leads out of it: by openat2(2), or one component at a time where that is refused. Functions here block,
-and raise OSError as the system calls do.
+The kernel resolves each path beneath the directory's descriptor without following links, so nothing that a program
+leaves or swaps can lead out of it. This uses openat2(2) or, where that is refused, opens one component at a time.
+Functions here block, and raise OSError like the system calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from corral.jail.removal import TEMPORARY, open_folder, remove_beneath
 
 EntryKind: TypeAlias = Literal["file", "directory", "link", "other"]
-"""Programs can make only files and directories; commands of a shell also make links, FIFOs and sockets."""
+"""Programs can only make files and directories. Commands of a shell also make links, FIFOs and sockets."""
 
 _KINDS: Mapping[int, EntryKind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
@@ -34,17 +34,17 @@ _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x0
 _SAFELY = 0 if sys.platform == "win32" else os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 _DIRECTORY = 0 if sys.platform == "win32" else os.O_RDONLY | os.O_DIRECTORY | _SAFELY
 _ATTEMPTS = 16
-"""openat2 fails with EAGAIN if something is renamed meanwhile."""
+"""Number of attempts, because openat2 fails with EAGAIN if something is renamed meanwhile."""
 _PIECE_BYTES = 1 << 18
 _MOST_DEPTH = 100
-"""Folders deeper than this are not listed: each level takes a descriptor. They are measured."""
+"""Maximum depth of folders that are listed, because each level takes a descriptor. Deeper ones are only measured."""
 _MOST_ENTRIES = 1_000_000
 _MOST_PATH_CHARACTERS = 100_000_000
-"""Limit for all paths of a list together: names can be long, and folders deep."""
+"""Maximum characters of all paths in a list, because names can be long and folders deep."""
 
 
 class Entry(NamedTuple):
-    """A file or folder. `path` is relative to the listed folder; `modified` is in nanoseconds since 1970."""
+    """File or folder. `path` is relative to the listed folder. `modified` is in nanoseconds since 1970."""
 
     path: str
     kind: EntryKind
@@ -67,10 +67,10 @@ class _OpenHow(ctypes.Structure):
 
 
 class FileTree:
-    """A directory, by its descriptor `root`, which it takes over.
+    """Directory, given by its descriptor `root`, which it takes over.
 
-    `owner` is the user and group for file system calls; None is this process's own. A space's file system in memory
-    knows only its guests' user.
+    `owner` is the user and group for file system calls; None stands for this process's own. A space's file system in
+    memory knows only the user of its guests.
     """
 
     def __init__(self, root: int, *, owner: tuple[int, int] | None = None) -> None:
@@ -99,7 +99,7 @@ class FileTree:
         """Returns the content of a regular file; None if it does not exist.
 
         Raises:
-            OSError: EFBIG if it is larger, EISDIR, ELOOP for a link, EINVAL for other kinds.
+            OSError: EFBIG if the file is larger, EISDIR, ELOOP for a link, EINVAL for other kinds.
         """
         with self._acting():
             descriptor = self._find(path, os.O_RDONLY)
@@ -115,7 +115,8 @@ class FileTree:
         return data
 
     def pieces(self, path: Sequence[str], max_bytes: int = sys.maxsize) -> Iterator[bytes] | None:
-        """Yields up to `max_bytes` of a regular file; None if it does not exist. Raises as `read`, except EFBIG."""
+        """Yields up to `max_bytes` of a regular file; returns None if it does not exist. Raises the errors of `read`,
+        except EFBIG."""
         with self._acting():
             descriptor = self._find(path, os.O_RDONLY)
             if descriptor is None:
@@ -126,7 +127,7 @@ class FileTree:
                 os.close(descriptor)
                 raise
         pieces = _pieces(descriptor, max_bytes)
-        next(pieces)  # a started generator closes the descriptor even if it is never read
+        next(pieces)  # once started, a generator closes the descriptor even if it is never read
         return pieces
 
     def write(self, path: Sequence[str], pieces: Iterable[bytes]) -> None:
@@ -144,10 +145,11 @@ class FileTree:
                 os.close(parent)
 
     def write_in_place(self, path: Sequence[str], data: bytes, *, append: bool, max_bytes: int) -> None:
-        """Appends to a file or overwrites its content in place; creates it in an existing folder.
+        """Appends to a file or overwrites its content in place. Creates it in an existing folder.
 
         Raises:
-            OSError: EFBIG once it has `max_bytes`, ENOENT and ENOTDIR without its folder, EISDIR, ELOOP, EINVAL.
+            OSError: EFBIG once the file has `max_bytes`, ENOENT and ENOTDIR if its folder is missing, EISDIR, ELOOP,
+                EINVAL.
         """
         flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else 0) | _SAFELY
         with self._acting():
@@ -173,7 +175,7 @@ class FileTree:
             os.mkdir(name, 0o755, dir_fd=parent)
 
     def remove_one(self, path: Sequence[str], *, directory: bool) -> None:
-        """Removes a file, or with `directory` an empty folder.
+        """Removes a file or, with `directory`, an empty folder.
 
         Raises:
             OSError: ENOENT, EISDIR for a folder, ENOTDIR for a file, ENOTEMPTY, ELOOP.
@@ -185,7 +187,7 @@ class FileTree:
         """Moves a file or folder; replaces a file or empty folder.
 
         Raises:
-            OSError: ENOENT, EISDIR, ENOTDIR, ENOTEMPTY, ELOOP, EINVAL if the target is within it.
+            OSError: ENOENT, EISDIR, ENOTDIR, ENOTEMPTY, ELOOP, EINVAL if the target is within the folder.
         """
         with self._parent(path) as (parent, name), self._parent(target) as (new_parent, new_name):
             os.rename(name, new_name, src_dir_fd=parent, dst_dir_fd=new_parent)
@@ -199,7 +201,7 @@ class FileTree:
         """Removes a file, or a folder with its content. Returns False if it does not exist.
 
         Raises:
-            OSError: EBUSY if a program adds files as fast as they are removed.
+            OSError: EBUSY if a program adds files as fast as this removes them.
         """
         *folders, name = path
         with self._acting():
@@ -212,12 +214,12 @@ class FileTree:
                 os.close(parent)
 
     def clear(self) -> None:
-        """Removes everything in it. Raises as `remove`."""
+        """Removes everything in the directory. Raises the errors of `remove`."""
         for entry in self.list((), recursive=False, max_entries=_MOST_ENTRIES) or ():
             self.remove([entry.path])
 
     def stat(self, path: Sequence[str]) -> Entry | None:
-        """Describes an entry of any kind; None if it does not exist."""
+        """Describes an entry of any kind; returns None if it does not exist."""
         with self._acting():
             parent = self._find(path[:-1], _DIRECTORY)
             if parent is None:
@@ -231,10 +233,10 @@ class FileTree:
         return _entry("/".join(path), status)
 
     def list(self, path: Sequence[str], *, recursive: bool, max_entries: int) -> list[Entry] | None:
-        """Lists a folder, sorted by path; None if it does not exist.
+        """Lists a folder, sorted by path; returns None if it does not exist.
 
         Raises:
-            OSError: E2BIG if it has more than `max_entries`.
+            OSError: E2BIG if the folder has more than `max_entries`.
         """
         with self._acting():
             descriptor = self._find(path, _DIRECTORY)
@@ -260,16 +262,16 @@ class FileTree:
 
     @property
     def place(self) -> str:
-        """Its path on this machine.
+        """Path on this machine.
 
         Raises:
-            OSError: EBADF if it is closed.
+            OSError: EBADF if the directory is closed.
         """
         with self._open_still():
             return str(Path(f"/proc/self/fd/{self._root}").readlink())
 
     def measure(self, most: Usage) -> Usage:
-        """Counts bytes and files below it, at any depth; stops once there are more than `most`.
+        """Counts the bytes and files below it, at any depth. Stops once there are more than `most`.
 
         Raises:
             OSError: EBUSY if folders are moved during every attempt.
@@ -290,7 +292,7 @@ class FileTree:
             return None
 
     def _expect_no_link(self, path: Sequence[str]) -> None:
-        """Raises ELOOP if a path is a link in place of a folder, rather than missing."""
+        """Raises ELOOP if a path has a link in place of a folder, instead of a missing folder."""
         with suppress(FileNotFoundError, NotADirectoryError):
             place = self._open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -300,7 +302,8 @@ class FileTree:
                 os.close(place)
 
     def _expect_regular(self, path: Sequence[str]) -> None:
-        """Checks the kind of a file before it is opened for writing, which has side effects on devices and FIFOs.
+        """Checks the kind of a file before it is opened for writing, which would have side effects on devices and
+        FIFOs.
 
         Raises:
             OSError: EISDIR, ELOOP for a link, EINVAL for other kinds.
@@ -356,7 +359,7 @@ class FileTree:
             os.close(current)
 
     def _make_folders(self, path: Sequence[str]) -> int:
-        """Returns a descriptor of a folder, and makes missing folders."""
+        """Returns a descriptor of a folder. Makes missing folders."""
         current = self._open((), _DIRECTORY)
         try:
             for name in path:
@@ -372,7 +375,7 @@ class FileTree:
 
     @contextmanager
     def _acting(self) -> Generator[None]:
-        """Keeps the descriptor open, and acts as the owner."""
+        """Keeps the descriptor open and acts as the owner during the block."""
         with self._open_still(), acting_as(self._owner):
             yield
 
@@ -416,7 +419,7 @@ def _openat2(directory: int, path: bytes, how: _OpenHow) -> int:
 
 @cache
 def _has_openat2() -> bool:
-    """Older kernels lack it, and some containers forbid it."""
+    """True if openat2 works. Older kernels lack it, and some containers forbid it."""
     root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
         descriptor = _openat2(root, b".", _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_BENEATH))
@@ -441,7 +444,7 @@ def _regular(descriptor: int) -> os.stat_result:
 
 
 def _read(descriptor: int, size: int, most: int) -> bytes:
-    """Reads up to `most` bytes of a file that has `size` bytes and can grow."""
+    """Reads up to `most` bytes of a file that has `size` bytes and can be growing."""
     pieces: list[bytes] = []
     while most > 0 and (piece := os.read(descriptor, min(most, max(size, 1) + 1, 1 << 24))):
         pieces.append(piece)
@@ -483,7 +486,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
-    """Walks a directory tree and closes `root`; never follows links."""
+    """Walks a directory tree, and closes `root`. Never follows links."""
     opened = [(root, "")]
     try:
         levels = [os.scandir(root)]
@@ -502,7 +505,7 @@ def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
                         below = os.open(entry.name, _DIRECTORY, dir_fd=folder)
                         opened.append((below, f"{described.path}/"))
                         levels.append(os.scandir(below))
-                except OSError:  # it was removed or replaced meanwhile
+                except OSError:  # removed or replaced meanwhile
                     continue
         finally:
             for level in levels:
@@ -513,13 +516,14 @@ def _walk(root: int, *, recursive: bool) -> Generator[Entry]:
 
 
 def _measured(folder: int, most: Usage) -> Usage | None:
-    """Counts bytes and files below a folder, and closes its descriptor; None if a folder was moved meanwhile.
+    """Counts the bytes and files below a folder, and closes its descriptor. Returns None if a folder was moved
+    meanwhile.
 
-    It has one folder open at a time, so that depth is unlimited, and goes back up by `..`.
+    It keeps only one folder open at a time, so depth is unlimited, and returns to the parent through `..`.
     """
     size = files = 0
     above: list[tuple[tuple[int, int], list[str]]] = []
-    """For each folder down to the open one: its identity, and its remaining subfolders."""
+    """Identity and remaining subfolders of each folder on the way down to the open one."""
     try:
         while True:
             inner: list[str] = []
@@ -556,16 +560,16 @@ def _measured(folder: int, most: Usage) -> Usage | None:
 def _stat(folder: int, entry: os.DirEntry[str]) -> Entry:
     try:
         return _entry(entry.name, entry.stat(follow_symlinks=False))
-    except PermissionError:  # a program has removed its own access; the files still count
+    except PermissionError:  # a program has removed its own access, but the files still count
         os.fchmod(folder, 0o700)
         return _entry(entry.name, os.stat(entry.name, dir_fd=folder, follow_symlinks=False))
 
 
 def _moved_on(folder: int, name: str) -> int:
-    """Opens a subfolder, or the folder above, and closes `folder`.
+    """Opens a subfolder or the parent folder, and closes `folder`.
 
     Raises:
-        OSError: it cannot be opened; `folder` stays open.
+        OSError: the folder cannot be opened; `folder` stays open.
     """
     try:
         opened = os.open(name, _DIRECTORY, dir_fd=folder)

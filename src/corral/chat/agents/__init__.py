@@ -17,14 +17,14 @@ _ADAPTERS: Mapping[str, str] = {
     "langgraph": "langchain:from_langchain",
     "pydantic_ai": "pydantic_ai:from_pydantic_ai",
 }
-"""Module of `corral.chat.agents` and its function, by the framework's package."""
+"""Module of `corral.chat.agents`, and its function, by the framework's package."""
 
 
 def chat_agent_of(agent: Any) -> ChatAgent:
     """Returns an agent for `chat_app`: the agent itself if it has `reply`, else its framework's adapter.
 
     Raises:
-        ConfigError: there is no adapter for it.
+        ConfigError: there is no adapter for the agent.
     """
     if callable(getattr(agent, "reply", None)):
         return agent

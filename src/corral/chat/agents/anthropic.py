@@ -19,7 +19,7 @@ __all__ = ["from_anthropic"]
 logger = get_logger("corral.chat")
 
 _TOOL_STOPS = ("tool_use", "pause_turn")
-"""Reasons to continue: tools must be run here, or the provider's own have not ended."""
+"""Stop reasons after which to continue: tools must be run here, or the provider's own have not ended."""
 
 
 class _AnthropicChat:
@@ -78,7 +78,7 @@ class _AnthropicChat:
                 messages.append({"role": "user", "content": results})
 
     async def _result(self, use: Any) -> dict[str, Any]:
-        """Runs a tool; its errors are for the model."""
+        """Runs a tool. Its errors are for the model."""
         result = {"type": "tool_result", "tool_use_id": use.id}
         tool = self._tools.get(use.name)
         if tool is None:
@@ -104,9 +104,9 @@ def from_anthropic(
     """Adapts a model with the tools and the system prompt of `corral.integrations.anthropic.CodeMode`.
 
     Pass `CodeMode(corral, context=turn_context).kwargs(...)` as `parts`, so that programs run for the caller. Your own
-    tools can be those of `beta_async_tool`, or the provider's. `steps` limits the requests of a reply, `max_tokens` the
-    answer to each; in the last one the model cannot call tools. The model gets the texts of earlier messages without
-    their programs.
+    tools can be made with `beta_async_tool`, or be the provider's. `steps` limits the requests per reply, and
+    `max_tokens` the answer to each; in the last request, the model cannot call tools. The model gets the texts of
+    earlier messages without their programs.
     """
     return _AnthropicChat(client, model, parts, steps, max_tokens)
 

@@ -22,16 +22,16 @@ MODELS: Mapping[str, str] = {
     "OPENAI_API_KEY": "openai:gpt-6.1-sol",
     "GOOGLE_GENERATIVE_AI_API_KEY": "google:gemini-3.8-flash",
 }
-"""Models of pydantic-ai by the variable of their key. The first variable that is set counts."""
+"""Models for pydantic-ai, by the environment variable of their key. The first variable that is set counts."""
 
 
 def model_by_environment() -> Model | None:
-    """Returns the model of the first key that is set; None without a key.
+    """Returns the model of the first key that is set; None if no key is set.
 
     The keys are ANTHROPIC_API_KEY, OPENAI_API_KEY and GOOGLE_GENERATIVE_AI_API_KEY.
 
     Raises:
-        MissingExtra: the SDK of its provider is not installed.
+        MissingExtra: the SDK of the provider is not installed.
     """
     for variable, name in MODELS.items():
         if key := os.environ.get(variable):

@@ -28,7 +28,7 @@ class _AdkChat:
         self._run_config = RunConfig(streaming_mode=StreamingMode.SSE, max_llm_calls=steps)
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
-        # New sessions for each reply: two organizations can have a user and a conversation with the same names.
+        # New sessions for each reply, because two organizations can have a user and a conversation with the same names.
         sessions = InMemorySessionService()
         runner = Runner(app_name=_APP, agent=self._agent, session_service=sessions)
         user, name = turn.context.user_id, turn.conversation_id
@@ -63,9 +63,9 @@ class _AdkChat:
 
 @checked
 def from_google_adk(agent: BaseAgent, *, steps: Positive = 32) -> ChatAgent:
-    """Adapts an agent, whose programs run by `corral.integrations.google_adk.CodeMode(corral, context=turn_context)`.
+    """Adapts an agent whose programs run by `corral.integrations.google_adk.CodeMode(corral, context=turn_context)`.
 
-    `steps` limits the model's requests of a reply. The model gets the texts of earlier messages without their programs.
+    `steps` limits the model's requests per reply. The model gets the texts of earlier messages without their programs.
     Services of a runner, such as memory and artifacts, are not available.
     """
     return _AdkChat(agent, steps)

@@ -45,8 +45,8 @@ class _LangChainChat:
 def from_langchain(agent: Any, *, context: Callable[[ChatTurn], Any] | None = None) -> ChatAgent:
     """Adapts an agent of `create_agent`, whose programs run by `corral.integrations.langchain.CodeMode`.
 
-    `context` makes the agent's runtime context; by default the turn's `ExecutionContext`, for which `CodeMode` runs
-    programs. The model gets the texts of earlier messages without their programs.
+    `context` makes the agent's runtime context. By default, that is the turn's `ExecutionContext`, for which `CodeMode`
+    runs programs. The model gets the texts of earlier messages without their programs.
     """
     return _LangChainChat(agent, context or (lambda turn: turn.context))
 

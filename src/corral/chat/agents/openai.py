@@ -86,8 +86,8 @@ def from_openai(
 ) -> ChatAgent:
     """Adapts a model, whose programs run by `corral.integrations.openai.CodeMode`.
 
-    The model also gets `instructions` and `tools`, which must be the provider's own. `steps` limits the requests of a
-    reply; in the last one the model cannot call tools. The model gets the texts of earlier messages without their
+    The model also gets `instructions` and `tools`, which must be the provider's own. `steps` limits the requests per
+    reply; in the last request, the model cannot call tools. The model gets the texts of earlier messages without their
     programs.
     """
     return _OpenAIChat(client, model, mode, mode.kwargs(instructions=instructions, tools=tools), steps)

@@ -47,8 +47,8 @@ class _OpenAIAgentsChat:
 def from_openai_agents(agent: Agent[Any], *, context: Callable[[ChatTurn], Any] | None = None) -> ChatAgent:
     """Adapts an agent, whose programs run by `corral.integrations.openai_agents.CodeMode`.
 
-    `context` makes the run's context; by default the turn's `ExecutionContext`, for which `CodeMode` runs programs. The
-    model gets the texts of earlier messages without their programs.
+    `context` makes the run's context. By default, that is the turn's `ExecutionContext`, for which `CodeMode` runs
+    programs. The model gets the texts of earlier messages without their programs.
     """
     return _OpenAIAgentsChat(agent, context or (lambda turn: turn.context))
 

@@ -58,8 +58,8 @@ class _PydanticAIChat:
 def from_pydantic_ai(agent: Agent[Any, Any], *, deps: Callable[[ChatTurn], Any] | None = None) -> ChatAgent:
     """Adapts an agent, whose programs run by `corral.integrations.pydantic_ai.CodeMode`.
 
-    `deps` makes the dependencies of a run; by default the turn's `ExecutionContext`, for which `CodeMode` runs
-    programs. With other dependencies, pass `CodeMode(context=...)` a function that returns the `ExecutionContext`.
+    `deps` makes the dependencies of a run. By default, these are the turn's `ExecutionContext`, for which `CodeMode`
+    runs programs. With other dependencies, pass `CodeMode(context=...)` a function that returns the `ExecutionContext`.
     """
     return _PydanticAIChat(agent, deps or (lambda turn: turn.context))
 

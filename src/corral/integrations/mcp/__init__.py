@@ -1,4 +1,4 @@
-"""Serves a Corral as an MCP server. Needs the extra `mcp`."""
+"""Serves a Corral as an MCP server. Requires the extra `mcp`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Tokens for an MCP server over HTTP: one for all clients, or those of an OAuth issuer.
+"""Tokens for an MCP server over HTTP: one for all clients, or tokens of an OAuth issuer.
 
-The server is a resource server of MCP's specification: it has metadata by RFC 9728, and answers requests without a
-valid token by 401 with its address. The issuer's keys come from its metadata by RFC 8414.
+The server is a resource server as MCP specifies it: it publishes metadata according to RFC 9728, and answers requests
+without a valid token with 401 and the address of that metadata. The issuer's keys come from its own metadata, according
+to RFC 8414.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from corral.logs import get_logger
 logger = get_logger("corral")
 
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Public keys only: if its public key were accepted as a shared secret, anyone could sign tokens."""
+"""Only algorithms with public keys. If a public key were accepted as a shared secret, anyone could sign tokens."""
 _TOKEN_CHARS = 8_192
 _LEAST_SECRET_CHARS = 32
 _METADATA_BYTES = 256_000
 _FETCH_SECONDS = 10.0
 _KEYS_SECONDS = 600.0
-"""Age after which keys are fetched again."""
+"""Seconds after which keys are fetched again."""
 _AGAIN_SECONDS = 30.0
-"""Minimum time between two attempts, regardless of arriving tokens."""
+"""Minimum seconds between two attempts, however many tokens arrive."""
 _LEEWAY_SECONDS = 30
 
 
@@ -46,7 +47,7 @@ class OneToken:
     """Verifies one token shared by all clients.
 
     Raises:
-        ConfigError: it is shorter than 32 characters.
+        ConfigError: the token is shorter than 32 characters.
     """
 
     def __init__(self, token: str) -> None:
@@ -58,19 +59,19 @@ class OneToken:
         self._token = token.encode()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Returns the access of a valid token."""
+        """Returns the access that a valid token gives."""
         good = hmac.compare_digest(token.encode(errors="replace"), self._token)
         return AccessToken(token=token, client_id="token", scopes=[]) if good else None
 
     def settings(self, url: str) -> AuthSettings:
-        """Makes the SDK's settings. Such a token has no issuer, so there is no metadata."""
+        """Makes the SDK's settings. A shared token has no issuer, so there is no metadata."""
         return AuthSettings.model_validate({"issuer_url": url, "resource_server_url": None})
 
 
 class OAuthTokens:
     """Verifies access tokens that are JWTs of one issuer, for this resource.
 
-    A token needs `exp`, `iss`, `sub` and, as `aud`, the resource. Its scopes are those of `scope` (RFC 9068).
+    A token needs `exp`, `iss`, `sub` and, as `aud`, the resource. Its scopes are in `scope` (RFC 9068).
     """
 
     def __init__(self, issuer: str, resource: str) -> None:
@@ -84,7 +85,7 @@ class OAuthTokens:
         self._fetching = anyio.Lock()
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Returns the access of a valid token."""
+        """Returns the access that a valid token gives."""
         if len(token) > _TOKEN_CHARS:
             return None
         try:
@@ -153,7 +154,7 @@ async def _json(url: str) -> dict[str, Any]:
     """Fetches a JSON object.
 
     Raises:
-        ValueError: the answer is not one, or the URL is malformed.
+        ValueError: the answer is not a JSON object, or the URL is malformed.
         ConfigError: the URL has no host.
         EgressBlocked, httpx.HTTPError: it cannot be reached.
     """

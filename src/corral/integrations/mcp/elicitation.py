@@ -1,4 +1,4 @@
-"""Approvals by the user of the MCP client whose program makes the call: each question is an elicitation."""
+"""Approvals by the user of the MCP client whose program makes the call. Each question is an elicitation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORM: Mapping[str, Any] = MappingProxyType(
 
 
 class Client(ABC):
-    """The client that sent a program."""
+    """Client that sent a program."""
 
     @abstractmethod
     async def ask(self, request: ApprovalRequest) -> Approved | Denied | Later:
@@ -36,7 +36,7 @@ class Client(ABC):
 
 
 class ClientInTouch(Client):
-    """A client that accepts requests while it waits for an answer, as in the handshake era of the protocol."""
+    """Client that accepts requests while it waits for an answer, as in the protocol's handshake era."""
 
     def __init__(self, session: ServerSession, request_id: RequestId | None) -> None:
         self._session = session
@@ -61,10 +61,10 @@ class ClientAway(Client):
 
 
 async def ask_client(request: ApprovalRequest) -> Approved | Denied | Later:
-    """Asks the MCP client whose program makes the call; for `Corral(approve=...)`.
+    """Asks the MCP client whose program makes the call. Pass it as `Corral(approve=...)`.
 
     Raises:
-        ApprovalDenied: it does not support elicitation, or the program is not from a client of `mcp_server`.
+        ApprovalDenied: the client does not support elicitation, or the program is not from a client of `mcp_server`.
     """
     client = request.context.local.get(_CLIENT)
     if not isinstance(client, Client):
@@ -73,12 +73,12 @@ async def ask_client(request: ApprovalRequest) -> Approved | Denied | Later:
 
 
 def asked_by(context: ExecutionContext, client: Client | None) -> ExecutionContext:
-    """Returns the context in which `ask_client` asks this client; None: no client."""
+    """Returns the context in which `ask_client` asks this client. None stands for no client."""
     return carrying(context, _CLIENT, client)
 
 
 def can_elicit(capabilities: ClientCapabilities | None) -> bool:
-    """True if a client supports forms, the default if it names no kind of elicitation (MCP 2025-11-25)."""
+    """True if a client supports forms, which is the default if it names no kind of elicitation (MCP 2025-11-25)."""
     if capabilities is None or (elicitation := capabilities.elicitation) is None:
         return False
     return elicitation.form is not None or elicitation.url is None

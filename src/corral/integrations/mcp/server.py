@@ -1,4 +1,4 @@
-"""The MCP server: its tools, and the notifications about running programs."""
+"""MCP server: its tools, and the notifications about running programs."""
 
 from __future__ import annotations
 
@@ -64,30 +64,30 @@ from corral.rendering.preview import preview_json, preview_text
 from corral.types import JsonSchema, Language, LogLevel, ToolName
 
 LEVELS: tuple[LoggingLevel, ...] = get_args(LoggingLevel)
-"""In ascending order, as in the literal."""
+"""Log levels in ascending order, as in the literal."""
 
 _SESSION_HEADER = "mcp-session-id"
 _MOST_SESSIONS = 10_000
-"""The SDK's own limit of open sessions."""
+"""The SDK's own maximum number of open sessions."""
 
 
 def session_of(request: ServerRequestContext[Any, Any]) -> str | None:
-    """Returns the id of a request's MCP session, if it has one: over HTTP, in the handshake era.
+    """Returns the id of a request's MCP session, if it has one, which is over HTTP in the handshake era.
 
-    Without sessions the header can have any value, and is ignored.
+    Without sessions, the header can have any value, and is ignored.
     """
     http = request.request
     return http.headers.get(_SESSION_HEADER) if isinstance(http, Request) and request.session.can_send_request else None
 
 
 class LogLevels:
-    """Clients' log levels for the console output of programs."""
+    """Log levels that clients have set for the console output of programs."""
 
     def __init__(self) -> None:
         self._chosen: OrderedDict[str | None, LoggingLevel] = OrderedDict()
 
     def choose(self, request: ServerRequestContext[Any, Any], level: LoggingLevel) -> None:
-        """Sets the level of the request's session, or of the only client on standard input; in the handshake era."""
+        """Sets the level of the request's session or, on standard input, of the only client. For the handshake era."""
         session = session_of(request)
         if session is None and request.request is not None:
             return  # the request belongs to no session
@@ -97,7 +97,8 @@ class LogLevels:
             self._chosen.popitem(last=False)
 
     def of(self, request: ServerRequestContext[Any, Any]) -> LoggingLevel | None:
-        """Returns the level; None: no output. Since 2026-07-28 each request has it; before, the default is debug."""
+        """Returns the level; None for no output. Since 2026-07-28, each request has it; before, the default is
+        debug."""
         if request.protocol_version in MODERN_PROTOCOL_VERSIONS:
             chosen: object = (request.meta or {}).get(LOG_LEVEL_META_KEY)
             return next((level for level in LEVELS if level == chosen), None)
@@ -107,11 +108,11 @@ class LogLevels:
 # --- notifications ------------------------------------------------------------------------------------------
 
 _PAUSE_SECONDS = 0.1
-"""Pause between two bursts of notices."""
+"""Seconds between two bursts of notices."""
 _BURST = 100
-"""Maximum number of notices in a burst; further ones are only counted."""
+"""Maximum number of notices in a burst. Further ones are only counted."""
 _TEXT_CHARS = 8_000
-"""Maximum number of characters of console output in a notification."""
+"""Maximum characters of console output in a notification."""
 _CALL_CHARS = 300
 _LOGGER = "program"
 _LOG_LEVELS: Mapping[LogLevel, LoggingLevel] = {
@@ -127,7 +128,7 @@ _LOG_LEVELS: Mapping[LogLevel, LoggingLevel] = {
 class _Progress:
     message: str
     sequence: int | None = None
-    """Number of the call that reported progress; a later report of the call replaces this one."""
+    """Number of the call that reported progress. A later report of the same call replaces this one."""
 
 
 @dataclass(slots=True)
@@ -137,18 +138,18 @@ class _Printed:
 
 
 class Notices:
-    """Notifications of a program. Up to one burst is kept while no client listens."""
+    """Notifications about a program. Up to one burst is kept while no client listens."""
 
     def __init__(self) -> None:
         self._held: list[_Progress | _Printed] = []
         self._dropped = 0
         self._news = anyio.Event()
         self._count = 0
-        """Progress must rise with each notice (MCP, progress); the total is unknown."""
+        """Progress, which must rise with each notice (MCP, progress). The total is unknown."""
         self._level: LoggingLevel | None = None
 
     def see(self, event: Event) -> None:
-        """Adds a notice for an event; for `Corral.execute(on_event=...)`."""
+        """Adds a notice for an event. Pass it as `Corral.execute(on_event=...)`."""
         match event:
             case ToolCallStarted(call=call):
                 shown = preview_json(call.input, _CALL_CHARS) if self._has_room else ""
@@ -165,7 +166,7 @@ class Notices:
 
     @asynccontextmanager
     async def sent(self, request: ServerRequestContext[Any, Any], level: LoggingLevel | None) -> AsyncGenerator[None]:
-        """Sends notices to the request's client until the end of the block. `level` is for the console."""
+        """Sends notices to the request's client during the block. `level` is for console output."""
         self._level = level
         over = anyio.Event()
         async with anyio.create_task_group() as tasks:
@@ -188,7 +189,7 @@ class Notices:
         self._hold(_Progress(text, event.sequence))
 
     def _print(self, printed: _Printed) -> None:
-        """Adds printed lines; joins consecutive ones of the same level."""
+        """Adds printed lines. Joins consecutive lines of the same level."""
         if self._level is None or LEVELS.index(printed.level) < LEVELS.index(self._level):
             return
         last = self._held[-1] if self._held else None
@@ -224,7 +225,7 @@ class Notices:
                 await over.wait()
 
     async def _send(self, notice: _Progress | _Printed, request: ServerRequestContext[Any, Any]) -> None:
-        """Sends a notice; the SDK drops it unless the client requested its kind."""
+        """Sends a notice. The SDK drops it unless the client has requested notices of its kind."""
         session = request.session
         if isinstance(notice, _Progress):
             self._count += 1
@@ -237,13 +238,13 @@ class Notices:
 # --- programs and tools -------------------------------------------------------------------------------------
 
 _TOGETHER_SECONDS = 0.05
-"""Delay in which further questions join the first, because clients limit the number of rounds."""
+"""Seconds for which further questions are collected after the first, because clients limit the number of rounds."""
 _RETURN_SECONDS = 600.0
 """Seconds for which a program waits for its client to return."""
 
 
 class Programs:
-    """The waiting programs of a running server."""
+    """Waiting programs of a running server."""
 
     def __init__(self, tasks: TaskGroup, corral: Corral) -> None:
         self.levels = LogLevels()
@@ -257,7 +258,7 @@ class Programs:
         run: Callable[[], Awaitable[ExecutionResult]],
         counted: AbstractAsyncContextManager[None],
     ) -> None:
-        """Starts a program. `counted` is left once its client has its result, or does not return for it."""
+        """Starts a program. `counted` is left once its client has its result, or has not returned for it in time."""
 
         async def drive() -> None:
             async with counted:
@@ -266,14 +267,14 @@ class Programs:
         self._tasks.start_soon(drive)
 
     def part(self, program: Program) -> str:
-        """Detaches a program from its client. Returns the state with which it can be resumed, once."""
+        """Detaches a program from its client. Returns the state with which it can be resumed once."""
         state = secrets.token_urlsafe(32)
         self._away[state] = program
         program.leave(lambda: self._away.pop(state, None))
         return state
 
     def meet(self, state: str, context: ExecutionContext, arguments: Mapping[str, Any]) -> Program | None:
-        """Resumes the program that this caller left with this state, if it still waits."""
+        """Resumes the program that this caller left with this state, if it is still waiting."""
         program = self._away.get(state)
         if program is None or not program.belongs_to(context, arguments):
             return None
@@ -283,7 +284,7 @@ class Programs:
 
 
 class Program(Client):
-    """A program that asks its client by returning questions as results of its call."""
+    """Program that asks its client questions by returning them as results of its call."""
 
     def __init__(self, programs: Programs, context: ExecutionContext, arguments: Mapping[str, Any]) -> None:
         self.notices = Notices()
@@ -304,7 +305,7 @@ class Program(Client):
         return Later()
 
     async def drive(self, run: Callable[[], Awaitable[ExecutionResult]]) -> None:
-        """Runs it to its end, and keeps its result for the client."""
+        """Runs the program to its end, and keeps its result for the client."""
         try:
             with self._scope:
                 self._result = await run()
@@ -316,9 +317,10 @@ class Program(Client):
             self._changed.set()
 
     async def attend(self, answers: InputResponses | None = None) -> ExecutionResult | InputRequiredResult | None:
-        """Waits for its result, or for questions, after which it continues without a client; None if it was ended.
+        """Waits for the result, or for questions, after which the program continues without a client; returns None if
+        it was ended.
 
-        Cancelling this ends the program.
+        Cancelling the call ends the program.
         """
         for key, answer in (answers or {}).items():
             if key in self._questions:
@@ -340,7 +342,7 @@ class Program(Client):
         return InputRequiredResult(input_requests=questions, request_state=self._programs.part(self))
 
     async def _wait(self) -> InputRequests:
-        """Waits until it has ended, or has questions."""
+        """Waits until the program has ended or has questions."""
         while self._result is None and not self._ended.is_set():
             if await self._unanswered():
                 await anyio.sleep(_TOGETHER_SECONDS)
@@ -361,11 +363,11 @@ class Program(Client):
         }
 
     def belongs_to(self, context: ExecutionContext, arguments: Mapping[str, Any]) -> bool:
-        """True if this user sent it, with these arguments."""
+        """True if this user sent the program, with these arguments."""
         return self._owner == (context.user_id, context.organization_id) and self._arguments == dict(arguments)
 
     def leave(self, forget: Callable[[], object]) -> None:
-        """Starts the time until the client must return; `forget` is called when the program ends."""
+        """Starts the time within which the client must return. `forget` is called when the program ends."""
         self._forget = forget
         self._scope.deadline = anyio.current_time() + _RETURN_SECONDS
 
@@ -380,7 +382,7 @@ def _key(request: ApprovalRequest) -> str:
 logger = get_logger("corral")
 
 McpRequest: TypeAlias = ServerRequestContext[Programs, Any]
-"""The SDK's context of a tool call; `request` is Starlette's request, if it came over HTTP."""
+"""The SDK's context of a tool call. `request` is Starlette's request, if the call came over HTTP."""
 
 _INSTRUCTIONS = (
     "Do a task with one program. `execute_code` runs it; its description explains how to write it, and what it can "
@@ -389,7 +391,7 @@ _INSTRUCTIONS = (
 _LOOKING = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 _NAME_CHARS = 200
 _MOST_MADE = 32
-"""Maximum number of kept descriptions, for callers who see different tools."""
+"""Maximum number of descriptions that are kept, for callers who see different tools."""
 
 
 @checked
@@ -405,11 +407,12 @@ def mcp_server(
 ) -> Server[Programs]:
     """Makes an MCP server from an open Corral, for the SDK's `run` and `streamable_http_app`.
 
-    `context` is the caller of all programs, or a function of the request; by default all callers are the same anonymous
-    user. The budget is for the declarations of tools in a description. Programs beyond `programs_at_once` are refused,
-    except for callers below their fair share. Programs have `env` in `process.env`, in Python in `os.environ`.
+    `context` is the caller of all programs, or a function of the request; by default, all callers are the same
+    anonymous user. The budget is for the declarations of tools in a description. Programs beyond `programs_at_once` are
+    refused, except for callers below their fair share. Programs see `env` in `process.env` or, in Python, in
+    `os.environ`.
 
-    Serving it raises ConfigError if the language is not supported, or the budget is too small.
+    Serving the result raises ConfigError if the language is not supported, or the budget is too small.
     """
     served = _Served(corral, language, context, budget_tokens, programs_at_once, env)
     server = Server(
@@ -421,13 +424,13 @@ def mcp_server(
         on_list_tools=served.list_tools,
         on_call_tool=served.call_tool,
     )
-    # Not by `on_set_logging_level`, about which the SDK warns; clients of the handshake era use the request.
+    # Not with `on_set_logging_level`, about which the SDK warns. Clients of the handshake era use the request.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, served.set_level)
     return server
 
 
 class _Served:
-    """The tools of a server."""
+    """Tools of a server."""
 
     def __init__(
         self,
@@ -446,13 +449,13 @@ class _Served:
         self._env = env
         self._anonymous = ExecutionContext()
         self._made: OrderedDict[int, tuple[Mapping[ToolName, Tool], Sequence[ModelTool]]] = OrderedDict()
-        """The latest descriptions, by the id of their tools."""
+        """Latest descriptions, by the id of their tools."""
         self._own: Sequence[ModelTool] = ()
         self._making = anyio.Lock()
 
     @asynccontextmanager
     async def programs(self, _: Server[Programs]) -> AsyncGenerator[Programs]:
-        """Runs the server during the block. Wrong options raise here, rather than at the first client."""
+        """Runs the server during the block. Invalid options raise here instead of at the first client."""
         await self.tools()
         async with anyio.create_task_group() as tasks:
             try:
@@ -584,7 +587,7 @@ class _Served:
 
     @asynccontextmanager
     async def _counted(self, context: ExecutionContext) -> AsyncGenerator[None]:
-        """Releases the place of a program at the end of the block."""
+        """Releases the slot of a program at the end of the block."""
         try:
             yield
         finally:
@@ -623,14 +626,14 @@ class _Served:
         return self._anonymous if session is None else self._anonymous.model_copy(update={"session_id": session})
 
     def _effects(self, context: ExecutionContext | None) -> ToolAnnotations:
-        """Returns annotations for the tool that runs programs: it can do whatever its tools can."""
+        """Returns the annotations of the tool that runs programs, which can do whatever its tools can do."""
         if all(tool.read_only for tool in self._corral.model.visible_tools(context).snapshot().values()):
             return ToolAnnotations(read_only_hint=True, open_world_hint=True)
         return ToolAnnotations(read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True)
 
 
 def _asks(request: McpRequest) -> bool:
-    """True if the client of a request can be asked about a call, by its protocol version."""
+    """True if the protocol version of a request's client allows asking it about a call."""
     session = request.session
     in_touch = session.can_send_request or request.protocol_version in MODERN_PROTOCOL_VERSIONS
     return in_touch and can_elicit(session.client_capabilities)

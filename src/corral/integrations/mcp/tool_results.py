@@ -69,7 +69,7 @@ _block: TypeAdapter[ContentBlock] = TypeAdapter(ContentBlock)
 def program_result(result: ExecutionResult) -> CallToolResult:
     """Converts a result to text, structured content, and the pictures and other content blocks in its value.
 
-    The text also says, even after success, why an expected type check did not happen.
+    The text also states, even after success, why an expected type check did not happen.
     """
     result = replace(result, diagnostics=tuple(map(_shown, result.diagnostics)))
     rest, blocks = _taken_out(result.value, lambda block, number: {"type": block.type, "content": number})
@@ -122,7 +122,7 @@ def _without_none(**members: Any) -> dict[str, Any]:
 def _taken_out(value: Any, marker: Callable[[ContentBlock, int], object]) -> tuple[Any, list[ContentBlock]]:
     """Returns the value with a marker in place of each content block, and the blocks.
 
-    A block is the value itself, or a member of a list: the value or, as in results of MCP tools, its `content`.
+    A block is the value itself or a member of a list, which is the value or, as in results of MCP tools, its `content`.
     """
     if isinstance(value, dict):
         members = cast("dict[str, Any]", value)

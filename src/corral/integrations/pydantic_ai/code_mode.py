@@ -82,35 +82,35 @@ from corral.types import Approve
 logger = get_logger("corral.tools")
 
 CODE_ARGUMENT = "code_arg_name"
-"""pydantic-ai's key in a tool's metadata for the name of the argument that is a program."""
+"""pydantic-ai's key in a tool's metadata, with the name of the argument that is a program."""
 _OWN = "corral.integrations.pydantic_ai.own"
 """Key of a run's `OwnTools` in the `local` of a program's context."""
 
 
 @dataclass
 class Chosen:
-    """The choice of an agent's tools for its programs, and the registries made of them."""
+    """Selection of an agent's tools for its programs, and the registries made from them."""
 
     corral: Corral
     selector: ToolSelector[Any]
     outside: Collection[str]
     approve: Approve | None
-    """Decides about calls that need approval, instead of the Corral's function."""
+    """Function that decides on calls that need approval, instead of the Corral's."""
     lasts: Callable[[RunContext[Any]], bool]
     """True if a run's programs are durable, so that they can pause for an approval."""
     made: dict[str, tuple[ToolDefinition, Tool | None]] = field(default_factory=dict)
-    """By name, each definition and its tool; None if it cannot be a tool."""
+    """Definition and tool by name. The tool is None if the definition cannot be a tool for programs."""
 
     async def takes(self, ctx: RunContext[Any], definition: ToolDefinition) -> bool:
-        """True if a tool is for programs rather than for the model.
+        """True if a tool is for programs instead of the model.
 
         A tool stays with the model if it controls the agent, runs elsewhere, replaces a tool of the model's provider,
-        is loaded on demand, or takes a program.
+        is loaded on demand, or takes a program as its argument.
         """
         if definition.kind == "unapproved":
             answers = self.approve is not None or self.corral.approve is not None or answers_approvals(ctx)
             if not answers and not self.lasts(ctx):
-                return False  # no one could decide while a program waits
+                return False  # because no one could decide while a program waits
         elif definition.kind != "function":
             return False
         if definition.tool_kind is not None or definition.unless_native or definition.defer_loading:
@@ -135,18 +135,18 @@ class Chosen:
 
 @dataclass
 class OwnTools(WrapperToolset[Any]):
-    """The toolset of a run; programs call some of its tools."""
+    """Toolset of a run. Programs call some of its tools."""
 
     chosen: Chosen
     registry: ToolRegistry
-    """The registry for programs of the run: these tools and the Corral's."""
+    """Registry for programs of the run: these tools and the Corral's."""
     inside: dict[str, ToolsetTool[Any]] = field(default_factory=dict)
     overrides: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Arguments that an approval changed, by the call's id."""
+    """Arguments that an approval changed, by id of the call."""
     _registered: dict[str, Tool] = field(default_factory=dict)
 
     async def outside(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
-        """Returns the tools that stay with the model in this step; programs can call the rest from now on."""
+        """Returns the tools that stay with the model in this step. From now on, programs can call the others."""
         inside: dict[str, ToolsetTool[Any]] = {}
         outside: dict[str, ToolsetTool[Any]] = {}
         added: dict[str, Tool] = {}
@@ -179,7 +179,7 @@ class OwnTools(WrapperToolset[Any]):
             self.registry.exchange([self._registered.pop(name) for name in gone], ())
 
     def carried_by(self, context: ExecutionContext) -> ExecutionContext:
-        """Returns a copy of the context that routes a program's calls back here."""
+        """Returns a copy of the context that routes a program's calls back to this toolset."""
         return carrying(context, _OWN, self)
 
     @override
@@ -212,7 +212,7 @@ class OwnTools(WrapperToolset[Any]):
 
 
 def call_id(run: RunContext[Any], sequence: int) -> str:
-    """Returns the id, in the run, of a program's call."""
+    """Returns the id that a program's call has in the run."""
     return f"{run.tool_call_id}__{sequence}"
 
 
@@ -224,7 +224,7 @@ def _capabilities(run: RunContext[Any]) -> list[AbstractCapability[Any]]:
 
 
 def is_traced(run: RunContext[Any]) -> bool:
-    """True if the agent makes spans for tool calls."""
+    """True if the agent itself makes spans for tool calls."""
     return any(isinstance(each, Instrumentation) for each in _capabilities(run))
 
 
@@ -236,15 +236,15 @@ def answers_approvals(run: RunContext[Any]) -> bool:
 def _answers(capability: AbstractCapability[Any]) -> bool:
     if isinstance(capability, RequestInput):  # answers questions
         return False
-    if isinstance(capability, Hooks):  # overrides all methods, even without functions for them
+    if isinstance(capability, Hooks):  # this class overrides all methods, even without functions for them
         return bool(getattr(capability, "_r", {}).get("handle_deferred_tool_calls"))
     own = type(capability).handle_deferred_tool_calls
     return own is not AbstractCapability.handle_deferred_tool_calls
 
 
 def approval_of(run: RunContext[Any], own: OwnTools | None, *, lasting: bool = False) -> Approve:
-    """Makes a function that asks the agent's capabilities about calls that need approval. `lasting`: a program whose
-    call they do not answer pauses."""
+    """Makes a function that asks the agent's capabilities about calls that need approval. With `lasting`, a program
+    pauses if they do not answer."""
 
     async def approve(request: ApprovalRequest) -> Approved | Denied | Later:
         part = ToolCallPart(request.tool, request.arguments, tool_call_id=call_id(run, request.sequence))
@@ -283,7 +283,7 @@ async def _call(
 # --- code mode ----------------------------------------------------------------------------------------------
 
 _ARGUMENTS = SchemaValidator(core_schema.dict_schema(core_schema.str_schema()))
-"""Accepts any arguments: Corral validates them itself, with its own messages for programs."""
+"""Accepts any arguments, because Corral validates them itself, with its own messages for programs."""
 
 
 @dataclass(kw_only=True)
@@ -330,12 +330,12 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     """Gives an agent the tool that runs programs, and the instructions for it.
 
     Without a Corral, or with `tools`, programs call the agent's own function tools and toolsets: all of them, or those
-    that `tools` selects, except those in `outside`. The others stay with the model; with a Corral and no `tools`, all
-    of them do.
+    that `tools` selects, except those in `outside`. All others stay with the model. With a Corral and no `tools`, all
+    of the agent's tools stay with the model.
 
     `context` is the caller of programs; default: `deps`, if they are an `ExecutionContext`. Tools get the `RunContext`
     by `run_context(context)`. `retries` is the maximum number of consecutive programs that are refused before they run.
-    The agent and its runs open the Corral, if it is not open, and close it afterwards.
+    The agent and its runs open the Corral if it is not open, and then close it afterwards.
 
     Raises:
         ConfigError: the name of a Corral cannot be part of a tool's name; when a run begins: a tool of the agent, or
@@ -366,7 +366,7 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
 
     @override
     async def before_node_run(self, ctx: RunContext[Any], *, node: AgentNode[Any]) -> AgentNode[Any]:
-        """Lets a program that has paused see that its calls were denied, in place of the model."""
+        """Makes a paused program, instead of the model, see that its calls were denied."""
         if not isinstance(node, CallToolsNode) or not node.tool_call_results:
             return node
         denials: dict[str, ToolDenied] = {}
@@ -407,7 +407,7 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
     @classmethod
     @override
     def get_serialization_name(cls) -> str | None:
-        """Returns None: a Corral cannot be serialized."""
+        """Returns None, because a Corral cannot be serialized."""
         return None
 
     def context_of(self, run: RunContext[Any]) -> ExecutionContext:
@@ -422,13 +422,13 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
 
 
 _DENIED = "denied"
-"""Key of the message of a denial in a call's metadata."""
+"""Key in a call's metadata for the message of a denial."""
 _HISTORY_CHARS = 10_000
 """Maximum JSON characters of an input or output in the message history, which hosts store and send."""
 
 
 class _CodeToolset(AbstractToolset[Any]):
-    """The tools of a capability. Each run has its own, whose prompt stays the same during the run."""
+    """Tools of a capability. Each run has its own, whose prompt stays the same during the run."""
 
     def __init__(self, mode: CodeMode, own: OwnTools | None = None, *, of_run: bool = False) -> None:
         self._mode = mode
@@ -466,8 +466,8 @@ class _CodeToolset(AbstractToolset[Any]):
 
     @property
     def _speaks(self) -> bool:
-        """False if another toolset, which knows the agent's own tools, has the instructions; this one only keeps the
-        Corral open."""
+        """False if another toolset, which knows the agent's own tools, has the instructions. This one then only keeps
+        the Corral open."""
         return self._mode.chosen is None or self._own is not None
 
     @override
@@ -503,7 +503,8 @@ class _CodeToolset(AbstractToolset[Any]):
         return self._kit is not None
 
     def kit_for(self, ctx: RunContext[Any]) -> Kit:
-        """Returns the kit, made in the first step of a run: by then the Corrals are open, and know all their tools."""
+        """Returns the kit. It is made in the first step of a run, when the Corrals are open and know all their
+        tools."""
         if self._kit is None:
             mode = self._mode
             hides = any(corral.hide_denied for corral in mode.named.values())
@@ -518,7 +519,7 @@ class _CodeToolset(AbstractToolset[Any]):
         return self._kit
 
     def _described(self, tool: ModelTool, capability_id: str | None) -> ToolsetTool[Any]:
-        """Makes a model's tool of this capability; without the capability's id it could not emit events."""
+        """Makes a model's tool of this capability. Without the capability's id it could not emit events."""
         definition = ToolDefinition(
             name=tool.name,
             description=tool.description,
@@ -536,10 +537,10 @@ class _CodeToolset(AbstractToolset[Any]):
         context: ExecutionContext,
         ctx: RunContext[Any],
     ) -> ExecutionResult:
-        """Runs a program; its calls count in the run's usage, and appear in the run's stream of events.
+        """Runs a program. Its calls count in the run's usage, and appear in the run's stream of events.
 
         Raises:
-            ModelRetry: the arguments are wrong.
+            ModelRetry: the arguments are invalid.
             UsageLimitExceeded: the run has used up its calls.
         """
         try:
@@ -589,7 +590,7 @@ class _CodeToolset(AbstractToolset[Any]):
                             result = await run_durably(
                                 corral, execution_id, context, execute, partial(_answer, ctx, _metadata(ctx))
                             )
-                except Exception as error:  # raised below: a task group would wrap it
+                except Exception as error:  # raised below, because a task group would wrap it
                     failure = error
                 finally:
                     traced_elsewhere.reset(traced)
@@ -618,7 +619,7 @@ class _CodeToolset(AbstractToolset[Any]):
 
 @dataclass
 class _WithCode(WrapperToolset[Any]):
-    """An agent's own tools when programs call some of them: the remaining ones, and the tool that runs programs."""
+    """An agent's own tools if programs call some of them: the remaining ones, and the tool that runs programs."""
 
     own: OwnTools
     mode: CodeMode
@@ -677,7 +678,7 @@ def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:
 
 
 def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
-    """Returns the Corral's limits, with at most the run's remaining calls; the program itself counts as one.
+    """Returns the Corral's limits, with at most the run's remaining calls, of which the program itself takes one.
 
     Raises:
         UsageLimitExceeded: no call is left for the program.
@@ -692,7 +693,7 @@ def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
 
 async def _emit(events: MemoryObjectReceiveStream[CapabilityEvent], ctx: RunContext[Any]) -> None:
     async for event in events:
-        if ctx.tool_manager is not None:  # a context made by hand has no stream
+        if ctx.tool_manager is not None:  # a context that was made by hand has no stream
             await ctx.emit(event)
 
 
@@ -714,12 +715,12 @@ def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
 
 
 def _metadata(ctx: RunContext[Any]) -> Mapping[str, Any]:
-    """Returns the metadata of an approval by which a call continues."""
+    """Returns the metadata of the approval with which a call continues."""
     return ctx.tool_call_metadata or {} if ctx.tool_call_approved else {}
 
 
 def _answer(ctx: RunContext[Any], metadata: Mapping[str, Any], pause: Pause) -> Decide | None:
-    """Returns the run's answer to a pause. An answer without the metadata of its request is for the first pause."""
+    """Returns the run's answer to a pause. An answer without its request's metadata is for the first pause."""
     if not ctx.tool_call_approved or metadata.get("pause", 1) != pause.number:
         return None
     if _DENIED in metadata:

@@ -27,7 +27,7 @@ from corral.tools import Offer, ToolSource
 logger = get_logger("corral.tools")
 
 RUN_CONTEXT = "pydantic_ai.run_context"
-"""The key in `ExecutionContext.local` under which tools find the `RunContext` of the agent that runs the program."""
+"""Key in `ExecutionContext.local` under which tools find the `RunContext` of the agent that runs the program."""
 
 _AnyToolset: TypeAlias = AbstractToolset[Any]
 
@@ -36,7 +36,8 @@ Invoke: TypeAlias = Callable[[_AnyToolset, ToolDefinition, dict[str, Any], ToolC
 
 
 def run_context(context: ExecutionContext) -> RunContext[Any]:
-    """Returns the run context of the program's agent run; outside a run, one whose `deps` are the context itself."""
+    """Returns the run context of the program's agent run. Outside a run, returns one whose `deps` are the context
+    itself."""
     current: RunContext[Any] | None = context.local.get(RUN_CONTEXT)
     return current or RunContext[Any](deps=context, model=TestModel(), usage=RunUsage())
 
@@ -44,10 +45,10 @@ def run_context(context: ExecutionContext) -> RunContext[Any]:
 def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | ToolSource]:
     """Turns a `pydantic_ai.Tool` or a toolset into tools for programs.
 
-    Tools of a `FunctionToolset` are declared at once; any other toolset is listed when the Corral opens.
+    Tools of a `FunctionToolset` are declared at once. Any other toolset is listed when the Corral opens.
 
     Raises:
-        ToolDefinitionError: it is neither, or has a tool that does not run in this process.
+        ToolDefinitionError: the object is neither, or has a tool that does not run in this process.
     """
     if isinstance(thing, AgentTool):
         thing = FunctionToolset([cast("AgentTool[Any]", thing)])
@@ -60,7 +61,7 @@ def tools_of(thing: object, namespace: str | None = None) -> Sequence[Tool | Too
 
 
 class ToolsetSource(ToolSource):
-    """A toolset, which is entered while a Corral is open. Its tools are listed once, outside an agent run."""
+    """Toolset that is entered while a Corral is open. Its tools are listed once, outside an agent run."""
 
     def __init__(self, toolset: _AnyToolset, namespace: str | None = None) -> None:
         self.namespace = namespace
@@ -86,10 +87,10 @@ def tool_of(
     namespace: str | None,
     invoke: Invoke | None = None,
 ) -> Tool:
-    """Makes a Corral tool that calls a tool of its caller's toolset, by `invoke` if given.
+    """Makes a Corral tool that calls a tool of its caller's toolset, with `invoke` if passed.
 
     Raises:
-        ToolDefinitionError: it does not run in this process, or programs could not name it.
+        ToolDefinitionError: the tool does not run in this process, or programs could not name it.
     """
     if definition.kind not in {"function", "unapproved"}:
         raise ToolDefinitionError(f"tool {definition.name!r} is {definition.kind}: it does not run in this process")
@@ -132,7 +133,7 @@ async def _prepared(
 ) -> tuple[ToolsetTool[Any], dict[str, Any], RunContext[Any]]:
     """Returns the tool, the parsed arguments, and the context of the call.
 
-    The call counts as approved: Corral asks for approval before it calls.
+    The call counts as approved, because Corral asks for approval before it calls.
     """
     approved = definition.kind == "unapproved"
     context = replace(run_context(caller), tool_name=definition.name, tool_call_approved=approved, retry=0)
@@ -166,7 +167,7 @@ def speaking(definition: ToolDefinition) -> Generator[None]:
 
 
 def _returned(result: object, definition: ToolDefinition) -> object:
-    """Returns the value; with its pictures for the model, unless the tool has a return schema."""
+    """Returns the value, with its pictures for the model unless the tool has a return schema."""
     if not isinstance(result, ToolReturn):
         return result
     answer = cast("ToolReturn[Any]", result)
