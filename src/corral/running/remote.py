@@ -114,7 +114,7 @@ class Remote:
         else:
             held = self._runtime.implied.held_with(frozenset(scopes))
         described = Grant(context=ExecutionContext(), scopes=held, limits=self._runtime.limits, tools=registry)
-        found = await bridge.document(described)
-        if found is None:
+        document = await bridge.document(described)
+        if document is None:
             raise ConfigError(f"bridge {bridge.name!r} has no document of tools")
-        return found.content.decode()
+        return document.content.decode()
