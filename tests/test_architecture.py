@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "languages": {"types"},
     "programs": {"concurrency", "errors", "texts", "types"},
     "results": {"concurrency", "errors", "containment", "rendering", "types"},
-    "egress": {"arguments", "audit", "concurrency", "errors", "types"},
+    "egress": {"arguments", "audit", "concurrency", "errors", "rendering", "types"},
     "events": {"concurrency", "errors", "rendering", "results", "types"},
     "guest": {"concurrency", "errors", "jail", "programs", "types"},
     "tools": {"arguments", "concurrency", "errors", "guest", "jail", "rendering", "types"},
@@ -211,6 +211,7 @@ PRODUCTS: dict[str, set[str]] = {
         "errors",
         "guest",
         "model",
+        "rendering",
         "sources",
         "tools",
         "types",
@@ -294,7 +295,7 @@ DECODERS: dict[str, set[str]] = {
 A new one bounds sizes before it decodes, and does in a worker what these bounds do not make cheap.
 """
 MADE_PATTERNS = {
-    "egress/masking.py": 1,
+    "rendering/masking.py": 1,
     "programs/python/functions.py": 2,
     "programs/typography.py": 1,
     "sources/openapi/documents.py": 1,

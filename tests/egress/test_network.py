@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from corral.egress import Header, Network
-from corral.egress.masking import Mask
 from corral.errors import CallBudgetExceeded, ConfigError
+from corral.rendering.masking import Mask
 from corral.types import ExecutionContext
 
 ALLOW = ["https://api.example.com", "https://*.example.org", "http://plain.example.com:8080", "http://93.184.216.34"]

@@ -22,7 +22,6 @@ from corral.audit import AuditEvent, AuditLog, Outcome, new_event_id
 from corral.egress.addresses import read_host
 from corral.egress.client import SafeClient
 from corral.egress.connections import Resolver
-from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy, blocked
 from corral.errors import (
     AccessDenied,
@@ -33,6 +32,7 @@ from corral.errors import (
     ToolFailed,
 )
 from corral.logs import get_logger
+from corral.rendering.masking import Mask
 from corral.types import ExecutionContext
 
 logger = get_logger("corral.egress")

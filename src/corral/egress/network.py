@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import socket
 import ssl
@@ -12,7 +10,7 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import BeforeValidator, Field
@@ -22,17 +20,15 @@ from corral.egress.addresses import read_host
 from corral.egress.client import SAFE_HEADERS
 from corral.egress.connections import Resolver
 from corral.egress.exchanges import Caller, Exchanges
-from corral.egress.masking import Mask
 from corral.egress.policy import EgressPolicy
 from corral.egress.sockets import Sockets
 from corral.errors import ConfigError, requires_extra
+from corral.rendering.masking import Mask
 from corral.types import ExecutionContext, Frozen, Positive, PositiveSeconds
 
 _PORTS = {"http": 80, "https": 443}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _NOT_PUBLIC = "the address is not public"
-_LEAST_SECRET = 4
-"""Minimum length of a part of a credential that is masked. Shorter ones occur everywhere."""
 
 
 class Header(NamedTuple):
@@ -158,7 +154,7 @@ class Network(Frozen):
     @cached_property
     def mask(self) -> Mask:
         """Mask for the secrets in the credentials."""
-        return Mask(part for header in self.credentials.values() for part in _secrets(header.value))
+        return Mask(header.value for header in self.credentials.values())
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
@@ -238,17 +234,3 @@ class _Origins(EgressPolicy):
         if None in objections:
             return None
         return _NOT_PUBLIC if _NOT_PUBLIC in objections else "it is not in Network(allow=[...])"
-
-
-def _secrets(value: str) -> set[str]:
-    """Returns the forms in which a server could echo a credential."""
-    parts = value.split()
-    forms = {value, *parts[1:]} if len(parts) > 1 else {value}
-    if len(parts) == 2 and parts[0].lower() == "basic":
-        try:
-            pair = base64.b64decode(parts[1], validate=True).decode()
-        except ValueError:
-            pair = ""
-        forms |= {pair, pair.partition(":")[2]}
-    forms |= {json.dumps(each)[1:-1] for each in forms} | {quote(each, safe="") for each in forms}
-    return {each for each in forms if len(each) >= _LEAST_SECRET}

@@ -209,7 +209,7 @@ async def test_what_a_server_says_to_refuse_is_said_without_what_it_was_given() 
         )
 
     problem = await problem_of(refuse, headers={"Authorization": f"Bearer {SECRET}"})
-    assert problem == f"{NOT}bad token … (HTTP 403)"
+    assert problem == f"{NOT}bad token [redacted] (HTTP 403)"
 
 
 async def test_no_form_of_what_a_url_or_a_header_gives_is_repeated() -> None:
@@ -223,7 +223,7 @@ async def test_no_form_of_what_a_url_or_a_header_gives_is_repeated() -> None:
     async with raw(echo) as url:
         given = url.replace("http://", "http://adalove:pass%2Fword@") + "?token=abc%2Fdefgh&x=1"
         async with opened(McpServer("raw", url=given, headers={"Cookie": "session=c00kie-value; x=1"})) as offered:
-            assert offered.problem == f"{NOT}{' '.join('…' for _ in forms)} and no more"
+            assert offered.problem == f"{NOT}{' '.join('[redacted]' for _ in forms)} and no more"
 
 
 async def test_a_server_that_never_answers_is_waited_for_no_longer_than_said() -> None:
@@ -425,7 +425,7 @@ async def test_what_an_error_carries_is_said_without_secrets() -> None:
     headers = {"Authorization": f"Bearer {SECRET}"}
     async with raw(behaving(consent)) as url, opened(McpServer("raw", url=url, headers=headers)) as offered:
         with pytest.raises(
-            ToolError, match=r'required: \{.*"https://example.com/consent\?x=1", "message": "…"'
+            ToolError, match=r'required: \{.*"https://example.com/consent\?x=1", "message": "\[redacted\]"'
         ) as raised:
             await offered.call("call")
     assert len(str(raised.value)) < 2_100

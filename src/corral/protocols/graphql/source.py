@@ -34,6 +34,7 @@ from corral.protocols.graphql.service_schema import (
     read_schema,
     wrapped,
 )
+from corral.rendering.masking import Mask
 from corral.sources.opening import DeferredSchema, asked
 from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
 from corral.tools.json_schema.keywords import listing, mapping
@@ -269,7 +270,6 @@ _MAX_ERRORS = 3
 _MAX_MESSAGE = 500
 _PARSED_HERE = 200_000
 """Minimum bytes of responses that are parsed in a thread."""
-_SHORTEST_SECRET = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,10 +289,6 @@ class Service:
             if own is None:
                 raise ToolError("there is no credential for this caller")
         return {**self.headers, **cast("Mapping[str, str]", own)}
-
-    def hidden(self, text: str) -> str:
-        """Removes the headers that all requests have from a text."""
-        return _hidden(text, self.headers)
 
     async def post(self, client: SafeClient, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
         """Sends an operation."""
@@ -368,7 +364,7 @@ class Endpoint:
             return await self._read(response, call, headers)
         except httpx.HTTPError as error:
             failure = unanswered(str(self.operation), error, reads=self.operation.kind == "query")
-            raise ToolError(_hidden(str(failure), headers), outcome_known=failure.outcome_known) from None
+            raise ToolError(Mask(headers.values()).text(str(failure)), outcome_known=failure.outcome_known) from None
 
     def _further_fields(self, variables: dict[str, Any]) -> str:
         selection = variables.pop(self._select_name, None) if self.selectable and self._selection is not None else None
@@ -405,7 +401,7 @@ class Endpoint:
         problems = _problems(result.get("errors"))
         if not problems:
             return value
-        text = _hidden("; ".join(problems), headers)
+        text = Mask(headers.values()).text("; ".join(problems))
         if value is None:
             raise ToolError(f"{self.operation} failed: {text}")
         if not self.partial_data:
@@ -428,14 +424,6 @@ def _problem(error: object) -> str:
     code = mapping(part.get("extensions")).get("code") or part.get("type")
     notes = ", ".join(filter(None, (f"at {place}" if place else "", str(code)[:100] if code else "")))
     return f"{text} ({notes})" if notes else text
-
-
-def _hidden(text: str, headers: Mapping[str, str]) -> str:
-    """Removes credentials, which services can echo."""
-    secrets = {word for value in headers.values() for word in (value, *value.split())}
-    for secret in sorted((each for each in secrets if len(each) >= _SHORTEST_SECRET), key=len, reverse=True):
-        text = text.replace(secret, "[redacted]")
-    return text
 
 
 logger = get_logger("corral.protocols.graphql.source")
@@ -545,7 +533,8 @@ class GraphqlApi(ToolSource):
         try:
             offer(await self._tools(await self._introspect(client), client))
         except (ConfigError, EgressBlocked, httpx.HTTPError) as error:
-            problem = f"the GraphQL service has no usable schema: {self._service.hidden(_message(error))}"
+            reason = Mask(self._service.headers.values()).text(_message(error))
+            problem = f"the GraphQL service has no usable schema: {reason}"
             logger.log(logging.WARNING, "GraphqlApi %r: %s", self.namespace, problem)
             offer([], problem=problem)
             return problem

@@ -23,6 +23,7 @@ from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, ConfigError, EgressBlocked, ToolDefinitionError, ToolError, requires_extra
 from corral.logs import get_logger
+from corral.rendering.masking import Mask
 from corral.sources.opening import DeferredSchema, asked, bind_context, closed, closed_stream
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.tool import OutputValidation, check_settings
@@ -157,10 +158,7 @@ def failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) ->
     message = f"{label} failed with {code.name}: {error.details() or 'no details'}"
     if violations := _violations(error):
         message = f"{message}; {violations}"
-    for secret in sorted(metadata.values(), key=len, reverse=True):
-        for text in (secret, secret.rpartition(" ")[2]):
-            message = message.replace(text, "[redacted]") if text else message
-    return message[:_MESSAGE_CHARACTERS]
+    return Mask(metadata.values()).text(message)[:_MESSAGE_CHARACTERS]
 
 
 def _violations(error: grpc.aio.AioRpcError) -> str:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import logging
 import math
-import re
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -33,14 +32,14 @@ from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError, InvalidArguments, StartFailed, ToolDefinitionError, ToolError
 from corral.logs import get_logger
+from corral.rendering.masking import Mask
 from corral.rendering.secret_names import names_a_secret
 from corral.sources.mcp.bounded_transport import BoundedMessages, ListRoom, RateLimiter
 from corral.sources.mcp.http import FORGOTTEN, streamable_http
 from corral.sources.mcp.stdio import stdio
 from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools, made, needs_task
-from corral.sources.mcp.tool_results import as_sent, failure, oddity
+from corral.sources.mcp.tool_results import as_sent, failure, oddity, shown
 from corral.tools import Approval, Offer, Tool, ToolSource
-from corral.tools.json_schema.problems import cut
 from corral.tools.rates import RateLimit
 from corral.tools.tool import OutputValidation, ToolSettings, check_settings
 from corral.types import ExecutionContext
@@ -141,7 +140,7 @@ class Link:
         *,
         connect: Callable[[Connection, Link], Client],
         make: Callable[[Sequence[types.Tool], CallTool, Log], Sequence[Tool]],
-        without_secrets: Callable[[str], str],
+        mask: Mask,
         connect_timeout_seconds: float,
         meta: Callable[[ExecutionContext], Mapping[str, Any]] | None,
     ) -> None:
@@ -155,7 +154,7 @@ class Link:
         self._offer = offer
         self._connect = connect
         self._make = make
-        self._without_secrets = without_secrets
+        self._mask = mask
         self._connect_timeout_seconds = connect_timeout_seconds
         self._meta = meta
         self._connection: Connection | None = None
@@ -247,7 +246,7 @@ class Link:
 
     def _out_of_order(self, reason: str, connection: Connection) -> None:
         known = self.problem
-        self.problem = f"{self._label} is not connected: {cut(self._without_secrets(reason), _MAX_TEXT_CHARACTERS)}"
+        self.problem = f"{self._label} is not connected: {shown(reason, self._mask, _MAX_TEXT_CHARACTERS)}"
         if self.problem != known:
             logger.warning("%s", self.problem)
             self._offer_them()
@@ -358,7 +357,7 @@ class Link:
                 raise ToolError(f"{self._label} asks for user input before it does {name}, which is not supported here")
             case _:
                 pass
-        if error := failure(result, f"{self._label}: {name}", self._without_secrets):
+        if error := failure(result, f"{self._label}: {name}", self._mask):
             raise error
         if problem := oddity(result):
             self.log(logging.WARNING, f"{name} returned {problem}, which MCP does not allow; the value was delivered")
@@ -413,7 +412,7 @@ class Link:
             text = f"{self._label} was lost during the call: {reason}; the call may have taken effect"
         else:
             text = f"{self._label} refused the call: {_describe_error(error, connection)}"
-        return ToolError(cut(self._without_secrets(text), _MAX_ERROR_CHARACTERS), outcome_known=not lost)
+        return ToolError(shown(text, self._mask, _MAX_ERROR_CHARACTERS), outcome_known=not lost)
 
     # --- for the host only
 
@@ -431,7 +430,7 @@ class Link:
     def log(self, level: int, text: str) -> None:
         """Logs a text as one line, without secrets and at a limited rate. Thread-safe."""
         if logger.isEnabledFor(level) and self._limit.take():
-            logger.log(level, "%s: %s", self._label, cut(self._without_secrets(text), _MAX_LOG_CHARACTERS))
+            logger.log(level, "%s: %s", self._label, shown(text, self._mask, _MAX_LOG_CHARACTERS))
 
 
 def _digest(listed: Sequence[types.Tool]) -> bytes:
@@ -471,10 +470,6 @@ def _describe_error(error: BaseException, connection: Connection | None) -> str:
 
 Chosen: TypeAlias = Collection[str] | Callable[[types.Tool], bool] | None
 """Names of tools, or a function that decides for each tool."""
-_SHORTEST_SECRET = 6
-"""Minimum length of a text that is removed as a secret. Shorter texts occur by chance."""
-_PARTS = re.compile(r"[\s;,=]+")
-"""Separators between parts of a header, such as those of a cookie."""
 
 
 @checked
@@ -573,7 +568,7 @@ class McpServer(ToolSource):
             offer,
             connect=self._client,
             make=self._make_tools,
-            without_secrets=self._without_secrets,
+            mask=Mask(self._secrets()),
             connect_timeout_seconds=self.connect_timeout_seconds,
             meta=self.meta,
         )
@@ -653,28 +648,18 @@ class McpServer(ToolSource):
             return hints.destructive_hint is True and hints.read_only_hint is not True
         return self.needs_approval
 
-    def _without_secrets(self, text: str) -> str:
-        """Removes credentials from a text that comes from the server or a library."""
-        for secret in self._secrets():
-            text = text.replace(secret, "…")
-        return text
-
     def _secrets(self) -> Iterable[str]:
+        """Returns credentials, which texts of the server or a library can contain."""
         parts = urlsplit(self.url or "")
         user, password = (unquote(each or "") for each in (parts.username, parts.password))
-        values = [
+        return [
             *(value for name, value in self.env.items() if names_a_secret(name)),
-            *(
-                word
-                for value in self.headers.values()
-                for word in (value, *value.split()[1:], *_PARTS.split(value)[1:])
-            ),
+            *self.headers.values(),
             *(value for _, value in parse_qsl(parts.query)),
             *(each.partition("=")[2] for each in parts.query.split("&")),
             *(user, password, parts.username or "", parts.password or ""),
             base64.b64encode(f"{user}:{password}".encode()).decode() if parts.username or parts.password else "",
         ]
-        return sorted((each for each in values if len(each) >= _SHORTEST_SECRET), key=len, reverse=True)
 
 
 def _has(chosen: Chosen, tool: types.Tool, *, without: bool = False) -> bool:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any, cast
 
 from mcp_types import CallToolResult, InputRequiredResult
 
 from corral.errors import ToolError
+from corral.rendering.masking import Mask
 from corral.sources.mcp.bounded_transport import RAW
 from corral.tools.json_schema.plain_data import json_value
 from corral.tools.json_schema.problems import cut
 from corral.types import JsonSchema
 
 _MAX_ERROR_CHARACTERS = 2_000
+_NO_MASK = Mask(())
 _WRAPPER = "result"
 """Member in which servers wrap results that are not objects. They declare that in the output schema."""
 _ENVELOPE = frozenset({"_meta", "content", "isError", "resultType", "structuredContent"})
@@ -33,7 +34,7 @@ def as_sent(result: CallToolResult | InputRequiredResult) -> object:
     return {"content": content, "isError": result.is_error, **more}
 
 
-def failure(result: object, owner: str, without_secrets: Callable[[str], str] = str) -> ToolError | None:
+def failure(result: object, owner: str, mask: Mask = _NO_MASK) -> ToolError | None:
     """Returns the error of a result that reports a failed call, with its whole text."""
     if not isinstance(result, dict):
         return None
@@ -45,8 +46,13 @@ def failure(result: object, owner: str, without_secrets: Callable[[str], str] = 
     structured: object = members.get("structuredContent") or (None if texts else blocks) or None
     if structured is not None and all(json_value(text) != structured for text in texts):
         texts.append(json.dumps(structured, ensure_ascii=False))
-    text = cut(without_secrets("\n".join(texts)), _MAX_ERROR_CHARACTERS)
+    text = shown("\n".join(texts), mask, _MAX_ERROR_CHARACTERS)
     return ToolError(text or f"{owner} failed without a message")
+
+
+def shown(text: str, mask: Mask, characters: int) -> str:
+    """Shortens a text from elsewhere, without secrets. Only its beginning is searched for them."""
+    return cut(mask.text(text[: 10 * characters]), characters)
 
 
 def oddity(result: object) -> str | None:

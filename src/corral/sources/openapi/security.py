@@ -79,11 +79,6 @@ class Identity:
                     kept = [each for each in line.headers if each[0].lower() != name.lower()]
                     line.headers = [*kept, (name, text)]
 
-    def hide(self, text: str) -> str:
-        for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, "[redacted]")
-        return text
-
 
 class Security:
     """Security schemes of a document, and the host's credentials for them.
@@ -199,13 +194,12 @@ def _write(credential: Given, scheme: _Scheme, name: str, identity: Identity) ->
         )
     match credential:
         case Bearer(token):
-            text, secrets = f"Bearer {token}", [token]
+            text = f"Bearer {token}"
         case Basic(username, password):
-            encoded = b64encode(f"{username}:{password}".encode()).decode()
-            text, secrets = f"Basic {encoded}", [password, encoded]
+            text = f"Basic {b64encode(f'{username}:{password}'.encode()).decode()}"
         case ApiKey(value):
-            text, secrets = value, [value]
-    parameter = scheme.parameter
+            text = value
+    parameter, secret = scheme.parameter, text
     match scheme.place:
         case "query":
             parameter, text = quoted_all(parameter), quoted_all(text)
@@ -217,4 +211,4 @@ def _write(credential: Given, scheme: _Scheme, name: str, identity: Identity) ->
             except Unwritable:
                 raise ConfigError(f"the credential for {name or 'the document'} is not allowed in a header") from None
     identity.pairs.append((scheme.place, parameter, text))
-    identity.secrets += filter(None, (*secrets, text))
+    identity.secrets += (secret, text)

@@ -23,6 +23,7 @@ from corral.egress.client import unanswered
 from corral.egress.policy import ANY_NETWORK
 from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
+from corral.rendering.masking import Mask
 from corral.sources.openapi.bodies import Body, read_body
 from corral.sources.openapi.documents import DocumentNode, Unusable, converted, is_swagger, read_document
 from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
@@ -216,7 +217,7 @@ class Endpoint:
 
 def _without(identity: Identity, error: ToolError) -> ToolError:
     """Returns the error without secrets, which servers can echo."""
-    return ToolError(identity.hide(str(error)), outcome_known=error.outcome_known)
+    return ToolError(Mask(identity.secrets).text(str(error)), outcome_known=error.outcome_known)
 
 
 logger = get_logger("corral.sources.openapi")
