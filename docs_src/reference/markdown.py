@@ -13,6 +13,8 @@ __all__ = ["section"]
 
 _COLUMNS = 100
 _KINDS = griffe.ParameterKind
+_PUBLIC_BASES = {"RemoteSource": "ToolSource"}
+"""Public bases of internal classes, which stand in their place."""
 
 
 def section(found: Found) -> list[str]:
@@ -37,7 +39,8 @@ def section(found: Found) -> list[str]:
 
 def _class(found: Found) -> Iterator[str]:
     source = found.source
-    bases = ", ".join(str(base) for base in source.bases if not str(base).startswith(("_", "Frozen", "Generic")))
+    shown = [str(base) for base in source.bases if not str(base).startswith(("_", "Frozen", "Generic"))]
+    bases = ", ".join(_PUBLIC_BASES.get(base, base) for base in shown)
     yield f"class {found.name}({bases}):" if bases else f"class {found.name}:"
     made = source.members.get("__init__")
     fields = [each for each in found.fields() if "property" not in each.labels]

@@ -1,8 +1,9 @@
-"""Opens sources that get their tools from a server. Schemas are built on first use."""
+"""Shared parts of a service's sources: settings, credentials, schemas built on first use, opening with back-off."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, NoReturn
 
@@ -11,9 +12,10 @@ import anyio
 from corral.concurrency.cached_property import cached_property
 from corral.concurrency.task_groups import plain_task_group
 from corral.errors import StartFailed, ToolDefinitionError, ToolError
-from corral.tools import ToolCall
+from corral.tools import Approval, Tool, ToolCall, ToolSource
 from corral.tools.json_schema.document_schema import DocumentSchema
-from corral.types import JsonSchema
+from corral.tools.tool import OutputValidation, check_settings
+from corral.types import ExecutionContext, JsonSchema
 
 _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 """Dialect of the built schemas, which spares a search for the keywords of older dialects."""
@@ -53,6 +55,63 @@ class DeferredSchema:
 
     def dump(self, value: object) -> object:
         return self._document.dump(value)
+
+
+class RemoteSource(ToolSource):
+    """Operations of one service as tools, which share settings."""
+
+    def __init__(
+        self,
+        namespace: str | None,
+        *,
+        scopes: Iterable[str],
+        timeout_seconds: float,
+        validate_output: OutputValidation | bool,
+        needs_approval: Approval,
+    ) -> None:
+        self.namespace = namespace
+        self.scopes = frozenset(scopes)
+        self._timeout_seconds = timeout_seconds
+        self._needs_approval = needs_approval
+        self._settings: dict[str, Any] = {
+            "namespace": namespace,
+            "scopes": self.scopes,
+            "timeout_seconds": timeout_seconds,
+            "validate_output": validate_output,
+        }
+        check_settings(type(self).__name__, **self._settings)
+
+    def _make_tool(
+        self,
+        name: str,
+        input: Callable[[], JsonSchema],
+        output: Callable[[], JsonSchema],
+        *,
+        read_only: bool,
+        **settings: Any,
+    ) -> Tool:
+        """Makes a tool whose schemas `input` and `output` build. `needs_approval` does not apply to reading ones."""
+        owner = f"tool {name!r}: "
+        return Tool(
+            name=name,
+            read_only=read_only,
+            input=DeferredSchema(input, owner=f"{owner}input_schema"),
+            output=DeferredSchema(output, owner=f"{owner}output_schema"),
+            needs_approval=not read_only and self._needs_approval,
+            **settings,
+            **self._settings,
+        )
+
+
+async def credential_of(
+    credentials: Callable[[ExecutionContext], Any], context: ExecutionContext, name: str = ""
+) -> Any:
+    """Returns a caller's credential from a function of the host. Raises ToolError if the caller has none."""
+    credential = credentials(context)
+    credential = await credential if inspect.isawaitable(credential) else credential
+    if credential is None:
+        raise ToolError(f"there is no credential for this caller{f' ({name})' if name else ''}")
+    return credential
 
 
 _RETRY_SECONDS = 1.0

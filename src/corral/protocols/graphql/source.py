@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
@@ -35,11 +34,11 @@ from corral.protocols.graphql.service_schema import (
     wrapped,
 )
 from corral.rendering.masking import Mask
-from corral.sources.opening import DeferredSchema, asked
-from corral.tools import Approval, Offer, Tool, ToolCall, ToolSource
+from corral.sources.opening import RemoteSource, asked, credential_of
+from corral.tools import Approval, Offer, Tool, ToolCall
 from corral.tools.json_schema.keywords import listing, mapping
 from corral.tools.names import RESERVED_ROOT_NAMES
-from corral.tools.tool import OutputValidation, check_settings
+from corral.tools.tool import OutputValidation
 from corral.types import ExecutionContext, JsonSchema
 
 with requires_extra("corral.protocols.graphql.source", "graphql"):
@@ -284,10 +283,7 @@ class Service:
         """Returns the headers that identify a caller. Raises ToolError if the caller has no credentials."""
         own: Any = {}
         if self.credentials is not None:
-            own = self.credentials(context)
-            own = await own if inspect.isawaitable(own) else own
-            if own is None:
-                raise ToolError("there is no credential for this caller")
+            own = await credential_of(self.credentials, context)
         return {**self.headers, **cast("Mapping[str, str]", own)}
 
     async def post(self, client: SafeClient, content: bytes, headers: Mapping[str, str]) -> httpx.Response:
@@ -433,7 +429,7 @@ _MAX_DESCRIPTION = 2_000
 
 
 @checked
-class GraphqlApi(ToolSource):
+class GraphqlApi(RemoteSource):
     """Queries and mutations of the GraphQL service at `url` as tools. Queries are read-only.
 
     The schema is requested by introspection when the source is opened, and again with back-off if that fails.
@@ -477,15 +473,13 @@ class GraphqlApi(ToolSource):
         timeout_seconds: float = 30.0,
         max_schema_bytes: int = 20_000_000,
     ) -> None:
-        self.namespace = namespace
-        self.scopes = frozenset(scopes)
-        self._settings: dict[str, Any] = {
-            "namespace": namespace,
-            "scopes": self.scopes,
-            "timeout_seconds": timeout_seconds,
-            "validate_output": validate_output,
-        }
-        check_settings("GraphqlApi", **self._settings)
+        super().__init__(
+            namespace,
+            scopes=scopes,
+            timeout_seconds=timeout_seconds,
+            validate_output=validate_output,
+            needs_approval=needs_approval,
+        )
         if levels < 0 or fields < 1:
             raise ConfigError(f"levels={levels} or fields={fields} is too small; set at least 0 levels and 1 field")
         self._service = Service(url=_address(url), headers=dict(headers), credentials=credentials)
@@ -498,9 +492,7 @@ class GraphqlApi(ToolSource):
         self._selectable = selectable
         self._scalars = {**SCALARS, **scalars}
         self._partial_data = partial_data
-        self._needs_approval = needs_approval
         self._required = required
-        self._timeout_seconds = timeout_seconds
         self._max_schema_bytes = max_schema_bytes
 
     @override
@@ -607,18 +599,15 @@ class GraphqlApi(ToolSource):
         name = f"{field.name}_{operation.kind}" if clashes or reserved else field.name
         deprecated = f"Deprecated: {field.deprecated}" if field.deprecated else ""
         text = "\n\n".join(filter(None, (field.description, deprecated))) or str(operation)
-        owner = f"tool {name!r}: "
-        return Tool(
-            name=name,
+        return self._make_tool(
+            name,
+            endpoint.input_schema,
+            endpoint.output_schema,
             description=text[:_MAX_DESCRIPTION],
             read_only=is_query,
             idempotent=is_query,
-            input=DeferredSchema(endpoint.input_schema, owner=f"{owner}input_schema"),
-            output=DeferredSchema(endpoint.output_schema, owner=f"{owner}output_schema"),
             function=partial(endpoint.call, client),
             bind=_bind,
-            needs_approval=not is_query and self._needs_approval,
-            **self._settings,
         )
 
 

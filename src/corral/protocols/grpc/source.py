@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -24,9 +23,9 @@ from corral.concurrency.threads import run_in_own_thread
 from corral.errors import AccessDenied, ConfigError, EgressBlocked, ToolDefinitionError, ToolError, requires_extra
 from corral.logs import get_logger
 from corral.rendering.masking import Mask
-from corral.sources.opening import DeferredSchema, asked, bind_context, closed, closed_stream
-from corral.tools import Approval, Offer, Tool, ToolSource
-from corral.tools.tool import OutputValidation, check_settings
+from corral.sources.opening import RemoteSource, asked, bind_context, closed, closed_stream, credential_of
+from corral.tools import Approval, Offer, Tool
+from corral.tools.tool import OutputValidation
 from corral.types import ExecutionContext
 
 with requires_extra("corral.protocols.grpc.source", "grpc"):
@@ -138,10 +137,7 @@ class Method:
 async def _metadata(credentials: Credentials, context: ExecutionContext) -> Metadata:
     if not callable(credentials):
         return credentials
-    metadata: Any = credentials(context)
-    metadata = await metadata if inspect.isawaitable(metadata) else metadata
-    if metadata is None:
-        raise ToolError("there is no credential for this caller")
+    metadata = await credential_of(credentials, context)
     return {key.lower(): value for key, value in metadata.items()}
 
 
@@ -351,7 +347,7 @@ _MAX_METHODS = 10_000
 
 
 @checked
-class GrpcApi(ToolSource):
+class GrpcApi(RemoteSource):
     """Methods of a gRPC server as tools: those with one response, and those that stream responses.
 
     `target` is host and port. `descriptors` is a FileDescriptorSet, as `protoc --include_imports --include_source_info
@@ -393,15 +389,13 @@ class GrpcApi(ToolSource):
         max_message_bytes: int = 4_000_000,
         required: bool = False,
     ) -> None:
-        self.namespace = namespace
-        self.scopes = frozenset(scopes)
-        self._settings: dict[str, Any] = {
-            "namespace": namespace,
-            "scopes": self.scopes,
-            "timeout_seconds": timeout_seconds,
-            "validate_output": validate_output,
-        }
-        check_settings("GrpcApi", **self._settings)
+        super().__init__(
+            namespace,
+            scopes=scopes,
+            timeout_seconds=timeout_seconds,
+            validate_output=validate_output,
+            needs_approval=needs_approval,
+        )
         self._target = Target(target)
         self._policy = EgressPolicy(
             hosts={self._target.host},
@@ -415,8 +409,6 @@ class GrpcApi(ToolSource):
         )
         self._reflection_metadata = {key.lower(): value for key, value in reflection_metadata.items()}
         self._include, self._exclude, self._reads = tuple(include), tuple(exclude), tuple(read_only)
-        self._needs_approval = needs_approval
-        self._timeout_seconds = timeout_seconds
         self._max_message_bytes = max_message_bytes
         self._required = required
         self.skipped: list[Skipped] = []
@@ -545,19 +537,16 @@ class GrpcApi(ToolSource):
         described: Any = method.described
         level = described.GetOptions().idempotency_level
         reads = level == MethodOptions.NO_SIDE_EFFECTS or _matches(method.label, self._reads)
-        owner = f"tool {name!r}: "
-        return Tool(
-            name=name,
+        return self._make_tool(
+            name,
+            partial(method.messages.schema, described.input_type, output=False),
+            partial(method.messages.schema, described.output_type, output=True),
             description=comments.of(described.full_name),
             read_only=reads,
             idempotent=reads or level == MethodOptions.IDEMPOTENT,
             stream=described.server_streaming,
-            input=_document(method.messages, described.input_type, owner=owner, output=False),
-            output=_document(method.messages, described.output_type, owner=owner, output=True),
             function=closed_stream if described.server_streaming else closed,
             bind=bind_context,
-            needs_approval=not reads and self._needs_approval,
-            **self._settings,
         )
 
     def _problem(self, made: Sequence[object]) -> str | None:
@@ -569,11 +558,6 @@ class GrpcApi(ToolSource):
 
 def _bound(tool: Tool, method: Method, channel: grpc.aio.Channel) -> Tool:
     return replace(tool, function=partial(method.stream if tool.stream else method.call, channel))
-
-
-def _document(messages: Messages, message: Any, *, owner: str, output: bool) -> DeferredSchema:
-    part = "output_schema" if output else "input_schema"
-    return DeferredSchema(partial(messages.schema, message, output=output), owner=f"{owner}{part}")
 
 
 def _matches(label: str, patterns: Iterable[str]) -> bool:

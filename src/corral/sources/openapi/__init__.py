@@ -9,7 +9,7 @@ with requires_extra("corral.sources.openapi", "openapi"):
     import httpx  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     from corral.sources.openapi.source import OpenApi
-from corral.sources.openapi.operations import Operation, Skipped
 from corral.sources.openapi.security import ApiKey, Basic, Bearer, Credential
+from corral.sources.openapi.source import Operation, Skipped
 
 __all__ = ["ApiKey", "Basic", "Bearer", "Credential", "OpenApi", "Operation", "Skipped"]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, cast
 
 from corral.arguments import checked
-from corral.errors import ConfigError, ToolError
+from corral.errors import ConfigError
 from corral.sources.openapi.documents import DocumentNode
 from corral.sources.openapi.parameters import Line, Place, Unwritable, header_value, in_cookie, quoted_all
+from corral.sources.opening import credential_of
 from corral.types import ExecutionContext
 
 
@@ -134,10 +134,7 @@ class Security:
         for name in names:
             credential = self._credentials[name]
             if callable(credential):
-                result = credential(context)
-                credential = await result if inspect.isawaitable(result) else result
-            if credential is None:
-                raise ToolError(f"there is no credential for this caller{f' ({name})' if name else ''}")
+                credential = cast("Given", await credential_of(credential, context, name))
             scheme = self._schemes[name] if name else _whole(credential)
             _write(credential, scheme, name, identity)
         return identity

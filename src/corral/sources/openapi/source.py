@@ -6,13 +6,15 @@ import logging
 import re
 import secrets
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import httpx
 from typing_extensions import override
@@ -24,17 +26,193 @@ from corral.egress.policy import ANY_NETWORK
 from corral.errors import ConfigError, ToolError
 from corral.logs import get_logger
 from corral.rendering.masking import Mask
-from corral.sources.openapi.bodies import Body, read_body
+from corral.sources.openapi.bodies import Body, Headers, Responses, read_body, read_responses
 from corral.sources.openapi.documents import DocumentNode, Unusable, converted, is_swagger, read_document
-from corral.sources.openapi.operations import Listed, Operation, Select, Skipped, list_operations, selected
 from corral.sources.openapi.parameters import BODY, Line, Parameter, PathTemplate, Unwritable, read_parameters
-from corral.sources.openapi.responses import Headers, Responses, read_responses
 from corral.sources.openapi.schemas import Schemas, SchemaUse
 from corral.sources.openapi.security import Credential, Identity, Security
-from corral.sources.opening import DeferredSchema, bind_context, closed
-from corral.tools import Approval, Offer, Tool, ToolSource
-from corral.tools.tool import OutputValidation, check_settings
+from corral.sources.opening import RemoteSource, bind_context, closed
+from corral.tools import Approval, Offer, Tool
+from corral.tools.tool import OutputValidation
 from corral.types import ExecutionContext, JsonSchema
+
+_METHODS = ("get", "put", "post", "delete", "options", "head", "patch")
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+"""RFC 9110, 9.2.1: safe methods."""
+_IDEMPOTENT = _READING | {"PUT", "DELETE"}
+_MAX_OPERATIONS = 10_000
+_MAX_NAME = 100
+_MAX_DESCRIPTION = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One operation of a document."""
+
+    method: str
+    """HTTP method, in upper case."""
+    path: str
+    operation_id: str | None
+    tags: tuple[str, ...]
+    description: str
+    deprecated: bool
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path[:200]}"
+
+    @property
+    def read_only(self) -> bool:
+        return self.method in _READING
+
+    @property
+    def idempotent(self) -> bool:
+        return self.method in _IDEMPOTENT
+
+
+class Skipped(NamedTuple):
+    """Operation that is not offered as a tool."""
+
+    operation: str
+    """Method and path of the operation."""
+    reason: str
+
+
+Select: TypeAlias = str | Iterable[str] | Callable[[Operation], bool]
+"""Selection of operations: patterns, of which one must match, or a function.
+
+A pattern is a method ("GET"), a path ("/repos/*"), both ("GET /repos/*"), a tag ("tag:issues") or an operationId
+("issues/*"). In paths, tags and ids `*` stands for any text, and `?` for one character.
+"""
+
+
+class Listed(NamedTuple):
+    operation: Operation
+    name: str
+    """Name of its tool."""
+    item: DocumentNode
+    """Path item that contains the operation."""
+    part: DocumentNode
+
+
+def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[Listed]:
+    """Lists all readable operations, and adds the others to `skipped`.
+
+    Raises:
+        ConfigError: there are too many, or `paths` is not an object.
+    """
+    try:
+        paths = document.own("paths")
+        members = list(paths.members()) if paths else []
+    except Unusable as problem:
+        raise ConfigError(f"the OpenAPI document cannot be used. {problem}") from None
+    operations: list[tuple[Operation, DocumentNode, DocumentNode]] = []
+    for path, item in members:
+        if path.startswith("x-"):
+            continue
+        try:
+            item = item.resolved()
+            declared = dict(item.members())
+        except Unusable as problem:
+            skipped.append(Skipped(path[:200], str(problem)))
+            continue
+        for method in (method for method in _METHODS if method in declared):
+            if len(operations) >= _MAX_OPERATIONS:
+                raise ConfigError(f"the OpenAPI document has more than {_MAX_OPERATIONS} operations")
+            try:
+                operations.append((_operation(method.upper(), path, declared[method]), item, declared[method]))
+            except Unusable as problem:
+                skipped.append(Skipped(f"{method.upper()} {path[:200]}", str(problem)))
+        if "trace" in declared:
+            skipped.append(Skipped(f"TRACE {path[:200]}", "it would echo credentials"))
+    names = _names([operation for operation, _, _ in operations])
+    return [Listed(operation, name, *parts) for (operation, *parts), name in zip(operations, names, strict=True)]
+
+
+def _operation(method: str, path: str, part: DocumentNode) -> Operation:
+    tags = part.own("tags")
+    deprecated = part.flag("deprecated")
+    texts = (part.text("summary").strip(), part.text("description").strip(), "Deprecated." if deprecated else "")
+    description = "\n\n".join(dict.fromkeys(filter(None, texts))) or f"{method} {path}"
+    return Operation(
+        method=method,
+        path=path,
+        operation_id=part.text("operationId") or None,
+        tags=tuple(str(each.value)[:_MAX_NAME] for each in tags.items()) if tags else (),
+        description=description if len(description) <= _MAX_DESCRIPTION else f"{description[:_MAX_DESCRIPTION]}…",
+        deprecated=deprecated,
+    )
+
+
+# --- names
+
+
+def _names(operations: list[Operation]) -> list[str]:
+    """Returns a name for each operation. It does not depend on their order in the document.
+
+    The name is the operationId or, without one, the method and path. Equal names get their method and path appended
+    and, if they are still equal or too long, the start of a digest.
+    """
+    first = [_usable(each.operation_id or "") or _by_path(each) for each in operations]
+    shared = {name for name, times in Counter(first).items() if times > 1}
+    second = [
+        name if name not in shared else _by_path(each) if not each.operation_id else f"{name}_{_by_path(each)}"
+        for name, each in zip(first, operations, strict=True)
+    ]
+    counted = Counter(second)
+    return [
+        name if counted[name] == 1 and len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 9]}_{_digest(each)}"
+        for name, each in zip(second, operations, strict=True)
+    ]
+
+
+def _usable(name: str) -> str:
+    """Converts a text to an identifier; returns "" if that is impossible."""
+    return name if any(character.isalnum() for character in name) else ""
+
+
+def _by_path(operation: Operation) -> str:
+    """Names an operation: `GET /users/{id}.json` becomes `get_users_id_json`."""
+    words = [word for word in re.split(r"[\W_]+", operation.path) if word]
+    return "_".join([operation.method.lower(), *words])
+
+
+def _digest(operation: Operation) -> str:
+    return sha256(f"{operation.method} {operation.path}".encode()).hexdigest()[:8]
+
+
+# --- selection
+
+
+def selected(operations: Iterable[Operation], select: Select, option: str) -> set[Operation]:
+    """Returns the selected operations. Raises ConfigError if a pattern matches no operation."""
+    known = list(operations)
+    if callable(select):
+        return {each for each in known if select(each)}
+    chosen: set[Operation] = set()
+    for pattern in [select] if isinstance(select, str) else select:
+        matching = set(_matching(known, pattern))
+        if not matching:
+            raise ConfigError(
+                f"{option}={pattern!r} matches no operation; patterns are an operationId, 'GET', '/path/*', "
+                "'GET /path/*' or 'tag:name'"
+            )
+        chosen |= matching
+    return chosen
+
+
+def _matching(operations: list[Operation], pattern: str) -> Iterator[Operation]:
+    method, space, path = pattern.partition(" ")
+    for each in operations:
+        if pattern.startswith("tag:"):
+            matches = any(fnmatchcase(tag, pattern[4:]) for tag in each.tags)
+        elif pattern.startswith("/"):
+            matches = fnmatchcase(each.path, pattern)
+        elif method.lower() in _METHODS and method.isupper():
+            matches = each.method == method and (not space or fnmatchcase(each.path, path))
+        else:
+            matches = fnmatchcase(each.operation_id or "", pattern)
+        if matches:
+            yield each
 
 
 def origin_of(url: httpx.URL) -> tuple[str, str, int]:
@@ -228,7 +406,7 @@ _GRACE_SECONDS = 5.0
 
 
 @checked
-class OpenApi(ToolSource):
+class OpenApi(RemoteSource):
     """Operations of an OpenAPI 3.0 or 3.1, or Swagger 2.0, document as tools. Their calls are HTTP requests.
 
     `document` is an object, a path, or a text in JSON or YAML. Creating a source reads it; no request is sent.
@@ -268,22 +446,19 @@ class OpenApi(ToolSource):
         sequential: Select = (),
         timeout_seconds: float = 30.0,
     ) -> None:
-        self.namespace = namespace
-        self.scopes = frozenset(scopes)
-        self._settings: dict[str, Any] = {
-            "namespace": namespace,
-            "scopes": self.scopes,
-            "timeout_seconds": timeout_seconds,
-            "validate_output": validate_output,
-        }
-        check_settings("OpenApi", **self._settings)
+        super().__init__(
+            namespace,
+            scopes=scopes,
+            timeout_seconds=timeout_seconds,
+            validate_output=validate_output,
+            needs_approval=needs_approval,
+        )
         self.skipped: list[Skipped] = []
         """Selected operations that are not offered as tools."""
         root = read_document(document)
         root = converted(root) if is_swagger(root) else root
         part = DocumentNode(root, root)
         self._client = client
-        self._timeout_seconds = timeout_seconds
         self._headers: Headers = headers
         self._takes_all = without_credentials
         try:
@@ -295,7 +470,6 @@ class OpenApi(ToolSource):
             self._servers.require_reachable()
         self._sent = Schemas(part.root, in_requests=True)
         self._received = Schemas(part.root, in_requests=False)
-        self._needs_approval = needs_approval
         chosen = self._choose(part, include, exclude)
         self._sequential = selected([each.operation for each in chosen], sequential, "sequential")
         self._made = self._read(chosen)
@@ -395,19 +569,16 @@ class OpenApi(ToolSource):
 
     def _tool(self, listed: Listed, input: SchemaUse, output: SchemaUse) -> Tool:
         operation = listed.operation
-        owner = f"tool {listed.name!r}: "
-        return Tool(
-            name=listed.name,
+        return self._make_tool(
+            listed.name,
+            partial(_document, self._sent, input),
+            partial(_document, self._received, output),
             description=operation.description,
             read_only=operation.read_only,
             idempotent=operation.idempotent,
-            input=DeferredSchema(partial(_document, self._sent, input), owner=f"{owner}input_schema"),
-            output=DeferredSchema(partial(_document, self._received, output), owner=f"{owner}output_schema"),
             function=closed,
             bind=bind_context,
-            needs_approval=not operation.read_only and self._needs_approval,
             sequential=operation in self._sequential,
-            **self._settings,
         )
 
     def _report(self) -> None:
