@@ -301,7 +301,7 @@ async def test_a_cancelled_execution_leaves_no_call_that_waits(warm_deno: DenoSa
 async def test_only_so_many_executions_wait_with_as_many_calls_as_they_like(
     monkeypatch: pytest.MonkeyPatch, warm_deno: DenoSandbox
 ) -> None:
-    monkeypatch.setattr("corral.calls.approvals._MOST_PARKED", 1)
+    monkeypatch.setattr("corral.calls.guards._MOST_PARKED", 1)
     corral = Corral([pay], approve=later, sandbox=warm_deno, check=False)
     both = "return await Promise.all([tools.pay({ euros: 1 }), tools.pay({ euros: 2 })])"
     async with corral.start(both) as run:

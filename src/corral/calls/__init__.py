@@ -1,11 +1,9 @@
 """Tool calls pass through guards, `Call -> Reply`, whichever bridge carried them. `guards.pipeline` defines their
 order."""
 
-from corral.calls.approvals import ParkedCalls
-from corral.calls.auditing import outcome_of, record_denial
 from corral.calls.calls import Call, Handler
 from corral.calls.grants import Grant, Grants, RemoteExecution, Services, Tokens, new_execution_id
-from corral.calls.guards import Pipeline, Policy, pipeline, undo_call
+from corral.calls.guards import ParkedCalls, Pipeline, Policy, outcome_of, pipeline, record_denial, undo_call
 from corral.calls.rates import MemoryRates, RateLimits, RateStore
 from corral.calls.records import CallRecorder, ValueRoom, remarks_on
 from corral.calls.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial

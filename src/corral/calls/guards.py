@@ -6,34 +6,61 @@ from `pipeline` never raises, whatever a guest or a tool does.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TypeAlias, cast
+from functools import partial
+from typing import Any, TypeAlias, cast
 
 import anyio
 
-from corral.audit import AuditLog, Telemetry
-from corral.calls.approvals import ParkedCalls, require_approval
-from corral.calls.auditing import audit_calls
+from corral.audit import AuditEvent, AuditLog, Outcome, Telemetry, new_event_id
 from corral.calls.calls import Call, Handler
 from corral.calls.dispatch import being_cancelled, dispatch, dispatch_undo, encode_output, unexpected
 from corral.calls.grants import Grants, current_grant
 from corral.calls.rates import RateLimits
 from corral.calls.records import CallRecorder
-from corral.calls.scopes import require_scopes
-from corral.concurrency.fairness import run_in_turn
-from corral.errors import CallBudgetExceeded, CorralError, ExecutionEnded, InvalidArguments, MessageTooLarge
+from corral.calls.scopes import denied_unseen, require_scopes
+from corral.concurrency.event_loop import asyncio_loop
+from corral.concurrency.fairness import Shares, run_in_turn
+from corral.errors import (
+    AccessDenied,
+    ApprovalDenied,
+    CallBudgetExceeded,
+    CorralError,
+    ExecutionCancelled,
+    ExecutionEnded,
+    InvalidArguments,
+    MessageTooLarge,
+    ScopeDenied,
+    ToolNotFound,
+    error_class,
+)
 from corral.logs import get_logger
 from corral.model import LearntResults
 from corral.rendering.preview import json_text
-from corral.tools import traced_elsewhere
+from corral.tools import Tool, traced_elsewhere
 from corral.tools.json_schema.problems import format_path
-from corral.types import Approve, CallError, Reply
+from corral.types import (
+    ApprovalRequest,
+    Approve,
+    Approved,
+    CallError,
+    CallState,
+    Decision,
+    Denied,
+    ExecutionError,
+    JsonSchema,
+    Later,
+    Reply,
+)
 
 logger = get_logger("corral.tools")
+_audit_logger = get_logger("corral.audit")
 
 _OBJECT = "[object Object]"
 _ACCIDENTAL = re.compile(
@@ -54,6 +81,76 @@ _REMEDIES = {
 }
 _LOOKED_THROUGH_BYTES = 4_000_000
 """Maximum size of results that are searched for a text. Texts count as part of any larger result."""
+_FAILED_AFTER: Mapping[CallState, Outcome] = {"started": "unknown", "returned": "withheld"}
+"""Audit outcomes of failed calls whose tool did not itself raise, by the call's state."""
+_MOST_PARKED = 32
+"""Maximum number of executions that wait for decisions at the same time, shared fairly among users. Each occupies a
+sandbox."""
+
+
+class WaitingCall:
+    """Call that waits for a decision. Its `scope` is cancelled once there is one."""
+
+    def __init__(self, request: ApprovalRequest, seconds: float) -> None:
+        self.request = request
+        self.decision: Decision | None = None
+        """Decision passed to `ParkedCalls.decide`."""
+        self.parked = False
+        """True once `approve` has answered `Later`."""
+        self.scope = anyio.CancelScope(deadline=anyio.current_time() + seconds)
+        self._loop = asyncio_loop()
+
+    def decide(self, decision: Decision) -> None:
+        self.decision = decision
+        if self._loop is None or self._loop is asyncio_loop():
+            self.scope.cancel()
+        else:
+            self._loop.call_soon_threadsafe(self.scope.cancel)
+
+
+class ParkedCalls:
+    """Calls of one Corral that wait in this process for a decision by `approve` or `decide`.
+
+    A call of a durable execution is left to its journal when `approve` answers `Later` or does not answer in time; its
+    reply is `Reply(parked=True)`.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[str, int], WaitingCall] = {}
+
+    def requests(self) -> tuple[ApprovalRequest, ...]:
+        """Returns the open requests, oldest first."""
+        return tuple(each.request for each in list(self._waiting.values()))
+
+    def decide(self, execution_id: str, sequence: int, decision: Decision) -> bool:
+        """Decides on a call; the first decision holds. Returns False if the call does not wait for a decision."""
+        waiting = self._waiting.pop((execution_id, sequence), None)
+        if waiting is None:
+            return False
+        waiting.decide(decision)
+        return True
+
+    @contextmanager
+    def waiting(self, request: ApprovalRequest, seconds: float) -> Generator[WaitingCall]:
+        """Makes a call known to `decide` during the block."""
+        key = request.execution_id, request.sequence  # unique, because the host assigns or checks call numbers
+        waiting = self._waiting[key] = WaitingCall(request, seconds)
+        try:
+            yield waiting
+        finally:
+            self._waiting.pop(key, None)
+
+    def park(self, waiting: WaitingCall) -> bool:
+        """Lets a call wait for `decide` only. Returns False if too many executions already have such calls."""
+        own = waiting.request
+        parked = {
+            each.request.execution_id: each.request.context.owner
+            for each in list(self._waiting.values())
+            if each.parked
+        }
+        shares = Shares(_MOST_PARKED, parked.values())
+        waiting.parked = own.execution_id in parked or shares.has_room(own.context.owner)
+        return waiting.parked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +202,105 @@ async def undo_call(policy: Policy, call: Call, output: object) -> Reply:
     handler = authorize(handler)
     handler = convert_errors(handler)
     return await audit_calls(handler, policy.audit, undoes=True)(call)
+
+
+def audit_calls(handler: Handler, log: AuditLog | None, *, undoes: bool = False) -> Handler:
+    """Writes an audit event for every call. A denial is written before its reply is sent.
+
+    `undoes`: a call that succeeds has been undone.
+
+    While events cannot be written, calls are refused unless the log allows them (`AuditLog.check`).
+    """
+    if log is None:
+        return handler
+
+    async def guarded(call: Call) -> Reply:
+        began, started = time.time(), time.perf_counter()
+        arguments = log.shown(call.request.input, _input_schema(call) if log.copies_arguments else None)
+        try:
+            log.check()
+            reply = await handler(call)
+        except AccessDenied as error:
+            reply = Reply(error=CallError.of(error))
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await log.record(_event(call, began, started, arguments, CallError.of(ExecutionCancelled())))
+            raise
+        error = reply.error
+        if error is not None and error.code == ToolNotFound.code and (denial := _unseen(call)) is not None:
+            error = CallError.of(denial)
+        event = _event(call, began, started, arguments, error)
+        if reply.parked:
+            event = event._replace(outcome="pending", code=None, reason=None)
+        elif undoes and event.outcome == "succeeded":
+            event = event._replace(outcome="undone")
+        if event.outcome == "denied":
+            await record_denial(log, event)
+        else:
+            await log.record(event)
+        return reply
+
+    return guarded
+
+
+async def record_denial(log: AuditLog, event: AuditEvent) -> None:
+    """Writes an event and waits for it. If writing fails, the denial still holds and the event goes to the host's
+    log."""
+    try:
+        await log.record_durably(event)
+    except AccessDenied:
+        _audit_logger.critical("a denial could not be recorded: %s", event.to_json())
+
+
+def outcome_of(error: CallError | ExecutionError | None) -> Outcome:
+    """Returns the audit outcome of a call or an execution."""
+    if error is None:
+        return "succeeded"
+    kind = error_class(error.code)
+    if issubclass(kind, AccessDenied | CallBudgetExceeded):
+        return "denied"
+    return "cancelled" if issubclass(kind, ExecutionCancelled) else "failed"
+
+
+def _input_schema(call: Call) -> JsonSchema | None:
+    if not call.authenticated:
+        return None
+    tool = call.grant.peek_tool(call.request.tool) or call.grant.tools.hidden(call.request.tool)
+    return None if tool is None else tool.input_schema
+
+
+def _unseen(call: Call) -> ScopeDenied | None:
+    """Returns the denial of a call whose tool is hidden from its caller; None if there is no such tool."""
+    return denied_unseen(call.request.tool, call.grant.tools, call.grant.scopes) if call.authenticated else None
+
+
+def _event(call: Call, began: float, started: float, arguments: object, error: CallError | None) -> AuditEvent:
+    outcome = outcome_of(error)
+    if outcome == "failed" and call.state in _FAILED_AFTER:
+        outcome = _FAILED_AFTER[call.state]
+    grant = call.grant if call.authenticated else None
+    context = None if grant is None else grant.context
+    event = AuditEvent(  # positional, because keywords would be the slowest part of the audit
+        new_event_id(began),
+        began,
+        "call",
+        outcome,
+        (time.perf_counter() - started) * 1000,
+        call.protocol,
+        error and error.code,
+        error.message if error is not None and outcome == "denied" else None,
+        grant and grant.execution_id,
+        context and context.user_id,
+        context and context.organization_id,
+        context and context.session_id,
+        call.request.tool or None,
+        call.request.sequence,
+        arguments,
+        error and error.correlation_id,
+    )
+    if (decision := call.decision) is not None:
+        return event._replace(decision=decision.type, decided_by=decision.by)
+    return event
 
 
 def convert_errors(handler: Handler) -> Handler:
@@ -327,6 +523,114 @@ def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
         if text in json_text(output):
             return True
     return False
+
+
+def require_approval(
+    handler: Handler, approve: Approve | None, within_seconds: float, parked: ParkedCalls | None = None
+) -> Handler:
+    """Asks the execution's `approve`, else this one, about calls of tools with `needs_approval`.
+
+    A call is allowed only by `Approved` or True, returned in time. The program's clock is paused meanwhile. After one
+    request has timed out, the execution makes no more; otherwise a program could keep its clock paused for ever.
+    """
+    open_requests = parked or ParkedCalls()
+
+    async def guarded(call: Call) -> Reply:
+        tool, parsed = call.tool, call.parsed
+        if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
+            return await handler(call)
+        grant, journal = call.grant, call.grant.journal
+        decide = grant.approve or approve
+        if decide is None and journal is None:
+            raise ApprovalDenied(f"tools.{call.request.tool} requires approval, but no one is available to approve it")
+        if grant.approval_timed_out:
+            raise ApprovalDenied(
+                f"tools.{call.request.tool} requires approval, but an earlier request was not answered in time"
+            )
+        request = ApprovalRequest(
+            tool=call.request.tool,
+            input=parsed.value if tool.resolve is None else await tool.resolve(parsed.value, grant.context),
+            arguments=call.request.input,
+            description=tool.description,
+            read_only=tool.read_only,
+            context=grant.context,
+            execution_id=grant.execution_id,
+            sequence=call.request.sequence,
+        )
+        with (
+            grant.clock.paused() if grant.clock is not None else nullcontext(),
+            open_requests.waiting(request, within_seconds) as waiting,
+        ):
+            call.decision = None if journal is None else journal.decision_of(call.request, tool)
+            if call.decision is None:
+                if grant.recorder is not None:
+                    grant.recorder.approval_requested(request)
+                if journal is not None:
+                    journal.asks(
+                        request,
+                        call.request,
+                        tool,
+                        partial(open_requests.decide, request.execution_id, request.sequence),
+                    )
+                call.decision = await _decision(decide, waiting, call, open_requests)
+                if call.decision is not None and journal is not None:
+                    call.decision = await journal.decided(call.request, tool, call.decision)
+        refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
+        if call.decision is None:
+            refusal = ApprovalDenied(
+                f"tools.{call.request.tool} requires approval, but no decision came within {within_seconds:g} s"
+            )
+            if journal is not None:
+                journal.park(request)
+                return Reply(error=CallError.of(refusal), parked=True)
+            grant.approval_timed_out = True
+            call.decision = Denied(f"no decision came within {within_seconds:g} s")
+        elif isinstance(call.decision, Denied) and call.decision.reason:
+            refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved: {call.decision.reason}")
+        if grant.recorder is not None:
+            grant.recorder.approval_decided(request, call.decision)
+        if isinstance(call.decision, Denied):
+            raise refusal
+        return await handler(call)
+
+    return guarded
+
+
+async def _needed(tool: Tool, value: Any, call: Call) -> bool:
+    if not callable(tool.needs_approval):
+        return tool.needs_approval is not False
+    needed = tool.needs_approval(value, call.grant.context)
+    return bool(await needed if inspect.isawaitable(needed) else needed)
+
+
+async def _decision(approve: Approve | None, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
+    """Returns the decision of `approve` or `ParkedCalls.decide`; None if there was none in time, or if a journal keeps
+    the call until there is one."""
+    answer: Decision | Later | None = None
+    with waiting.scope:
+        answer = Later() if approve is None else await _answer(approve, waiting.request, call)
+        if isinstance(answer, Later) and call.grant.journal is None:
+            if parked.park(waiting):
+                await anyio.sleep_forever()
+            answer = Denied("too many of your programs are waiting for a decision; try again after some are decided")
+    return waiting.decision or (None if isinstance(answer, Later) else answer)
+
+
+async def _answer(approve: Approve, request: ApprovalRequest, call: Call) -> Decision | Later:
+    try:
+        answered = approve(request)
+        answer: object = await answered if inspect.isawaitable(answered) else answered
+    except ApprovalDenied as denied:
+        return Denied(str(denied))
+    except anyio.get_cancelled_exc_class():
+        if being_cancelled():
+            raise
+        return Denied(str(unexpected(call, "asking")))
+    except Exception:
+        return Denied(str(unexpected(call, "asking")))
+    if isinstance(answer, Approved | Denied | Later):
+        return answer
+    return Approved() if answer is True else Denied()
 
 
 def sequence_calls(handler: Handler) -> Handler:

@@ -67,7 +67,7 @@ _PROCESS = (
 )
 """Modules of a process with one execution, each after its dependencies. They are joined into one file, because the
 engine takes 4 ms longer to load ten."""
-_MAIN = (*_PROCESS, "process/lines", "process/main")
+_MAIN = (*_PROCESS, "process/main")
 """Modules of a process started for one execution."""
 _PLATFORM = (
     "intrinsics",

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from corral.errors import ConfigError
-from corral.packages.folder import PackageFolder, Pinned, parse_package
-from corral.packages.packages import NpmPackages
+from corral.packages.packages import NpmPackages, PackageFolder, Pinned, parse_package
 from corral.packages.python import PythonFolder, PythonPackages, Wheel
 
 AnyPackages: TypeAlias = NpmPackages | PythonPackages

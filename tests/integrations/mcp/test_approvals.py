@@ -258,7 +258,7 @@ async def test_a_program_whose_client_does_not_return_is_cancelled(monkeypatch: 
 
 
 async def test_only_so_many_programs_wait_for_their_clients(corral: Corral, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corral.calls.approvals._MOST_PARKED", 1)
+    monkeypatch.setattr("corral.calls.guards._MOST_PARKED", 1)
     async with Client(mcp_server(corral), elicitation_callback=Elicitation(lambda _: YES)) as client:
         first = await ask(client)
         refused = await ask(client)

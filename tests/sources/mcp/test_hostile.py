@@ -20,9 +20,8 @@ from mcp.server import MCPServer
 from corral import Corral, ExecutionContext, Tool
 from corral.errors import InvalidArguments, InvalidToolOutput, StartFailed, ToolError
 from corral.sandboxes import DenoSandbox
-from corral.sources.mcp import McpServer
+from corral.sources.mcp import McpServer, transports
 from corral.sources.mcp import server as connection
-from corral.sources.mcp import stdio as transport
 from tests.processes import assert_ending, descendants
 from tests.sources.mcp.opening import Offered, opened, rogue, unanswered
 from tests.until import LIMIT_SECONDS, until
@@ -237,7 +236,7 @@ async def test_a_required_server_that_is_not_there_stops_the_opening() -> None:
 
 
 async def test_closing_ends_the_process_and_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_GRACE_SECONDS", 0.05)
+    monkeypatch.setattr(transports, "_GRACE_SECONDS", 0.05)
     async with opened(rogue("stubborn")) as offered:
         pids = await offered.call("spawn")
     assert_ending(pids)
@@ -305,8 +304,8 @@ async def test_a_list_is_bounded_over_all_of_its_pages_before_it_is_parsed(monke
         parsed.append(len(line))
         return whole.validate_json(line, **options)
 
-    whole = transport.jsonrpc_message_adapter
-    monkeypatch.setattr(transport, "jsonrpc_message_adapter", SimpleNamespace(validate_json=validate))
+    whole = transports.jsonrpc_message_adapter
+    monkeypatch.setattr(transports, "jsonrpc_message_adapter", SimpleNamespace(validate_json=validate))
     async with opened(rogue("dense")) as offered:
         assert offered.names == []
         assert (

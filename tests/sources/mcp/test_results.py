@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 
 from corral.errors import ToolError
-from corral.sources.mcp.bounded_transport import readable
 from corral.sources.mcp.tool_results import Unwrapping, oddity
+from corral.sources.mcp.transports import readable
 from corral.tools import define_tool
 from tests.conftest import cases
 

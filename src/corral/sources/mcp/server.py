@@ -34,11 +34,9 @@ from corral.errors import ConfigError, InvalidArguments, StartFailed, ToolDefini
 from corral.logs import get_logger
 from corral.rendering.masking import Mask
 from corral.rendering.secret_names import names_a_secret
-from corral.sources.mcp.bounded_transport import BoundedMessages, ListRoom, RateLimiter
-from corral.sources.mcp.http import FORGOTTEN, streamable_http
-from corral.sources.mcp.stdio import stdio
 from corral.sources.mcp.tool_listing import CallTool, Log, listed_tools, made, needs_task
 from corral.sources.mcp.tool_results import as_sent, failure, oddity, shown
+from corral.sources.mcp.transports import FORGOTTEN, BoundedMessages, ListRoom, RateLimiter, stdio, streamable_http
 from corral.tools import Approval, Offer, Tool, ToolSource
 from corral.tools.rates import RateLimit
 from corral.tools.tool import OutputValidation, ToolSettings, check_settings

@@ -9,7 +9,7 @@ from mcp_types import CallToolResult, InputRequiredResult
 
 from corral.errors import ToolError
 from corral.rendering.masking import Mask
-from corral.sources.mcp.bounded_transport import RAW
+from corral.sources.mcp.transports import RAW
 from corral.tools.json_schema.plain_data import json_value
 from corral.tools.json_schema.problems import cut
 from corral.types import JsonSchema
