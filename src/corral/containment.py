@@ -12,12 +12,12 @@ Tier: TypeAlias = Literal["none", "landlock", "namespaces"]
 TIERS: tuple[Tier, ...] = ("none", "landlock", "namespaces")
 """Weakest first."""
 
-Strength: TypeAlias = Literal["none", "process", "interpreter", "kernel", "vm"]
+_Strength: TypeAlias = Literal["none", "process", "interpreter", "kernel", "vm"]
 """Boundary around a program, weakest first: none; a separate process with its user's rights; an interpreter without
 access to the system; the kernel, as by namespaces; a virtual machine."""
 
-_STRENGTHS: tuple[Strength, ...] = get_args(Strength)
-_LEAST: Mapping[Tier, Strength] = {"none": "none", "landlock": "interpreter", "namespaces": "kernel"}
+_STRENGTHS: tuple[_Strength, ...] = get_args(_Strength)
+_LEAST: Mapping[Tier, _Strength] = {"none": "none", "landlock": "interpreter", "namespaces": "kernel"}
 
 
 class ContainmentKind(str):
@@ -26,14 +26,14 @@ class ContainmentKind(str):
     It is a string, so that results, logs and audit events show and compare the kind.
     """
 
-    strength: Strength
+    strength: _Strength
 
-    def __new__(cls, kind: str, strength: Strength) -> Self:
+    def __new__(cls, kind: str, strength: _Strength) -> Self:
         containment = super().__new__(cls, kind)
         containment.strength = strength
         return containment
 
-    def __reduce__(self) -> tuple[type[Self], tuple[str, Strength]]:
+    def __reduce__(self) -> tuple[type[Self], tuple[str, _Strength]]:
         return type(self), (str(self), self.strength)
 
     @classmethod

@@ -13,7 +13,7 @@ from corral.types import Language
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageTraits:
+class _LanguageTraits:
     """Facts about one language."""
 
     title: str
@@ -34,8 +34,8 @@ class LanguageTraits:
     """Formats one argument of a call from its name and its literal."""
 
 
-LANGUAGES: Mapping[Language, LanguageTraits] = {
-    "typescript": LanguageTraits(
+LANGUAGES: Mapping[Language, _LanguageTraits] = {
+    "typescript": _LanguageTraits(
         title="TypeScript",
         suffix=".ts",
         sandbox="deno",
@@ -45,7 +45,7 @@ LANGUAGES: Mapping[Language, LanguageTraits] = {
         parse_json="JSON.parse(...)",
         named_argument="{{ {}: {} }}".format,
     ),
-    "python": LanguageTraits(
+    "python": _LanguageTraits(
         title="Python",
         suffix=".py",
         sandbox="python",

@@ -28,7 +28,7 @@ def safe_child(parent: logging.Logger, name: str) -> logging.Logger:
     return logger
 
 
-def escape_unprintable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Escapes characters that end a line, control a terminal or reorder its text."""
     return text if text.isprintable() else "".join(each if each.isprintable() else _escape(each) for each in text)
 
@@ -42,7 +42,7 @@ class Lines:
 
     def __str__(self) -> str:
         lines = _shortened(self._text, self._most_chars).split("\n")
-        return "\n".join(f"{_INDENT}{'	'.join(map(escape_unprintable, line.split('	')))}" for line in lines)
+        return "\n".join(f"{_INDENT}{'	'.join(map(_escape_unprintable, line.split('	')))}" for line in lines)
 
 
 class _Shown:
@@ -88,7 +88,7 @@ def _argument(value: object) -> object:
 
 
 def _fit(text: str) -> str:
-    return escape_unprintable(_shortened(text, _MAX_CHARS))
+    return _escape_unprintable(_shortened(text, _MAX_CHARS))
 
 
 def _shortened(text: str, most_chars: int) -> str:

@@ -57,7 +57,7 @@ class CallGate(Protocol):
         ...
 
 
-class CallJournal(Protocol):
+class _CallJournal(Protocol):
     """Part of a durable execution's journal that guards use."""
 
     async def starting(self, request: CallRequest, tool: Tool, /) -> None:
@@ -153,7 +153,7 @@ class Grant:
         self.services = services or {}
         self.host_services: Mapping[str, Callable[[object], Awaitable[object]]] = {}
         """Host services that its program may call, by name; see `services.py`."""
-        self.journal: CallJournal | None = None
+        self.journal: _CallJournal | None = None
         """Journal of a durable execution."""
         self.gate: CallGate | None = None
         """Gate that holds back its calls; None once no call is held back or about to continue."""
@@ -239,7 +239,7 @@ current_grant: ContextVar[Grant | None] = ContextVar("current_grant", default=No
 """Grant of the call that the current task serves."""
 
 
-class TokenClaims(Protocol):
+class _TokenClaims(Protocol):
     """Claims of a verified token."""
 
     @property
@@ -260,7 +260,7 @@ class Tokens(Protocol):
     """Issues and verifies execution tokens: `corral.calls.tokens.ExecutionTokens`."""
 
     def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str: ...
-    def verify(self, token: str) -> TokenClaims: ...
+    def verify(self, token: str) -> _TokenClaims: ...
 
 
 class Grants:

@@ -88,7 +88,7 @@ _MOST_PARKED = 32
 sandbox."""
 
 
-class WaitingCall:
+class _WaitingCall:
     """Call that waits for a decision. Its `scope` is cancelled once there is one."""
 
     def __init__(self, request: ApprovalRequest, seconds: float) -> None:
@@ -116,7 +116,7 @@ class ParkedCalls:
     """
 
     def __init__(self) -> None:
-        self._waiting: dict[tuple[str, int], WaitingCall] = {}
+        self._waiting: dict[tuple[str, int], _WaitingCall] = {}
 
     def requests(self) -> tuple[ApprovalRequest, ...]:
         """Returns the open requests, oldest first."""
@@ -131,16 +131,16 @@ class ParkedCalls:
         return True
 
     @contextmanager
-    def waiting(self, request: ApprovalRequest, seconds: float) -> Generator[WaitingCall]:
+    def waiting(self, request: ApprovalRequest, seconds: float) -> Generator[_WaitingCall]:
         """Makes a call known to `decide` during the block."""
         key = request.execution_id, request.sequence  # unique, because the host assigns or checks call numbers
-        waiting = self._waiting[key] = WaitingCall(request, seconds)
+        waiting = self._waiting[key] = _WaitingCall(request, seconds)
         try:
             yield waiting
         finally:
             self._waiting.pop(key, None)
 
-    def park(self, waiting: WaitingCall) -> bool:
+    def park(self, waiting: _WaitingCall) -> bool:
         """Lets a call wait for `decide` only. Returns False if too many executions already have such calls."""
         own = waiting.request
         parked = {
@@ -603,7 +603,7 @@ async def _needed(tool: Tool, value: Any, call: Call) -> bool:
     return bool(await needed if inspect.isawaitable(needed) else needed)
 
 
-async def _decision(approve: Approve | None, waiting: WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
+async def _decision(approve: Approve | None, waiting: _WaitingCall, call: Call, parked: ParkedCalls) -> Decision | None:
     """Returns the decision of `approve` or `ParkedCalls.decide`; None if there was none in time, or if a journal keeps
     the call until there is one."""
     answer: Decision | Later | None = None

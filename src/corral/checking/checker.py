@@ -137,7 +137,7 @@ class Checker:
                     self._doubted.popitem(last=False)
         return verdict.as_warnings() if verdict.is_of_results and before == case.key else verdict
 
-    def begin(self, case: Case) -> PendingCheck | Verdict | None:
+    def begin(self, case: Case) -> _PendingCheck | Verdict | None:
         """Starts a check without waiting. Returns the verdict at once if it is cached.
 
         Returns None if no server is free or the check takes longer; in that case, call `verdict`.
@@ -159,7 +159,7 @@ class Checker:
             _failed(error, case.language)
             return None
         workspace = server.seize(declared.declarations.text)
-        return None if workspace is None else PendingCheck(self, case, check, server, workspace)
+        return None if workspace is None else _PendingCheck(self, case, check, server, workspace)
 
     async def types_for(self, program: Program, tools: ToolRegistry) -> str:
         """Returns Python definitions of the declared types that a program uses as values."""
@@ -252,7 +252,7 @@ class Checker:
         return "" if declared is None else declared.declarations.text
 
 
-class PendingCheck:
+class _PendingCheck:
     """Check in progress on an event loop. It uses the server exclusively until it is closed."""
 
     def __init__(
@@ -352,7 +352,7 @@ class Gate:
         self._case = case
         started = checker.begin(case)
         self.verdict = checker.reconsidered(case, started) if isinstance(started, Verdict) else None
-        self._pending = started if isinstance(started, PendingCheck) else None
+        self._pending = started if isinstance(started, _PendingCheck) else None
         self._decided = Future[None]()
         if self.verdict is not None:
             self._decide()

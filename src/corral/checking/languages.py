@@ -25,7 +25,7 @@ _PYTHON_FAILURES = "".join(
 """Error classes of calls, which programs can catch."""
 
 
-class CheckedLanguage(NamedTuple):
+class _CheckedLanguage(NamedTuple):
     """Facts about a language that checks need."""
 
     parse: Callable[[bytes], Tree]
@@ -39,15 +39,15 @@ class CheckedLanguage(NamedTuple):
     """True if a call takes one object. A missing input is then answered with an example call."""
 
 
-CHECKED: Mapping[Language, CheckedLanguage] = {
-    "typescript": CheckedLanguage(
+CHECKED: Mapping[Language, _CheckedLanguage] = {
+    "typescript": _CheckedLanguage(
         parse_typescript,
         typescript_hints.NAMES,
         "",
         "If the declaration of a result is wrong, write `(await tools...) as any`.",
         takes_one_object=True,
     ),
-    "python": CheckedLanguage(
+    "python": _CheckedLanguage(
         parse_python,
         python_hints.NAMES,
         _PYTHON_FAILURES + _PYTHON_ANY,

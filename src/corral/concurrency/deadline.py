@@ -11,14 +11,14 @@ import anyio
 
 from corral.concurrency.threads import thread_safe_callback
 
-MAX_PAUSED_SECONDS = 3600.0
+_MAX_PAUSED_SECONDS = 3600.0
 """Maximum total of all pauses in seconds: even a program that keeps asking for approval has to end."""
 
 
 class PausableDeadline:
     """Cancels the `running` block when its time is up. The clock stops during `paused` blocks, which can overlap."""
 
-    def __init__(self, seconds: float, *, max_paused_seconds: float = MAX_PAUSED_SECONDS) -> None:
+    def __init__(self, seconds: float, *, max_paused_seconds: float = _MAX_PAUSED_SECONDS) -> None:
         self._seconds = seconds
         self._pause_left = max_paused_seconds
         self._paused_at = 0.0

@@ -17,19 +17,19 @@ from corral.concurrency.fairness import Shares
 from corral.errors import ConfigError
 
 
-class Keyed(Hashable, Protocol):
+class _Keyed(Hashable, Protocol):
     """Key of a kept thing."""
 
     @property
     def owner(self) -> Hashable: ...
 
 
-class Closable(Protocol):
+class _Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
-K = TypeVar("K", bound=Keyed)
-T = TypeVar("T", bound=Closable)
+K = TypeVar("K", bound=_Keyed)
+T = TypeVar("T", bound=_Closable)
 
 
 @dataclass(slots=True, eq=False)

@@ -132,7 +132,7 @@ _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TierResult:
+class _TierResult:
     """Result of starting guests in one tier."""
 
     tier: Tier
@@ -153,7 +153,7 @@ class Examination:
     python_reason: str | None
     """Reason why it did not run, or why Monty ran it instead of CPython."""
     layers: tuple[Layer, ...]
-    verdicts: tuple[TierResult, ...]
+    verdicts: tuple[_TierResult, ...]
     attempts: tuple[Attempt, ...]
     properties: Mapping[str, str]
     """Description of guests in `tier`, by subject, for the subjects in which tiers differ."""
@@ -177,7 +177,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
     """
     engine = _engine()
     engine_found = engine_layer(engine)
-    verdicts: list[TierResult] = []
+    verdicts: list[_TierResult] = []
     trials: dict[Tier, Trial] = {}
     if engine is not None and engine_found.in_force and can_limit:
         try:
@@ -189,7 +189,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
                         trials[tier] = trial
         except OSError as error:
             detail = f"cannot create the targets of the attempts: {error}"
-            verdicts += [TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
+            verdicts += [_TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
     provider = DenoSandbox(pool_size=0)
     containment, reason = _ran(provider, "typescript")
     chosen: Tier | None = next((tier for tier in TIERS if tier == containment), None)
@@ -223,7 +223,7 @@ def _engine() -> Path | None:
         return None
 
 
-def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tuple[TierResult, Trial | None]:
+def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tuple[_TierResult, Trial | None]:
     """Returns the first jail of a tier in which the engine starts, in the order in which a provider tries them."""
     reasons: list[str] = []
     try:
@@ -233,27 +233,28 @@ def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tupl
             except (StartFailed, OSError) as error:
                 reasons.append(str(error))
             else:
-                return TierResult(tier=tier, works=True, detail=f"guests run as user {trial.facts.user}"), trial
+                return _TierResult(tier=tier, works=True, detail=f"guests run as user {trial.facts.user}"), trial
     except StartFailed as error:
         reasons.append(str(error))
-    return TierResult(tier=tier, works=False, detail="; ".join(dict.fromkeys(reasons))), None
+    return _TierResult(tier=tier, works=False, detail="; ".join(dict.fromkeys(reasons))), None
 
 
-def _untried(tier: Tier, chosen: Tier | None) -> TierResult:
+def _untried(tier: Tier, chosen: Tier | None) -> _TierResult:
     if not can_limit and tier != "none":
-        return TierResult(tier=tier, works=False, detail=_NO_JAIL)
+        return _TierResult(tier=tier, works=False, detail=_NO_JAIL)
     if not can_limit and chosen is not None:
-        return TierResult(
+        return _TierResult(
             tier=tier,
             works=True,
             detail="neither a jail nor limits of memory and processor time: only Deno's own permissions "
             "contain programs",
         )
     if tier == "none" and chosen is not None:
-        return TierResult(
+        return _TierResult(
             tier=tier, works=True, detail="resource limits only: Deno's own permissions alone contain programs"
         )
-    return TierResult(tier=tier, works=False, detail="not tried" if chosen is not None else "the engine does not start")
+    detail = "not tried" if chosen is not None else "the engine does not start"
+    return _TierResult(tier=tier, works=False, detail=detail)
 
 
 def _ran(provider: SandboxProvider, language: Language) -> tuple[ContainmentKind | None, str | None]:

@@ -34,7 +34,7 @@ def unanswered(request: str, error: httpx.HTTPError, *, reads: bool = False) -> 
     return ToolError(text if unsent or reads else f"{text}; it may have taken effect", outcome_known=unsent)
 
 
-def inflates(encoding: str) -> bool:
+def _inflates(encoding: str) -> bool:
     """True if `decoder` can undo a Content-Encoding."""
     return encoding in {"gzip", "x-gzip", "deflate"}
 
@@ -43,7 +43,7 @@ def decoder(encoding: str) -> Decode:
     """Returns the decoder for a Content-Encoding. Unless that is gzip or deflate, it raises `httpx.DecodingError`."""
     if encoding in {"", "identity"}:
         return _unchanged
-    return _inflater() if inflates(encoding) else _refuse
+    return _inflater() if _inflates(encoding) else _refuse
 
 
 def _unchanged(data: bytes) -> Iterator[bytes]:
@@ -199,7 +199,7 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
         connection.expect_body(request.extensions.get(_DEADLINE, anyio.current_time() + self._policy.total_seconds))
         headers = httpx.Headers(response.headers)
         encoding = headers.get("content-encoding", "").strip().lower()
-        if inflates(encoding) and request.method != "HEAD":
+        if _inflates(encoding) and request.method != "HEAD":
             del headers["content-encoding"]
             headers.pop("content-length", None)
         return httpx.Response(

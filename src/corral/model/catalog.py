@@ -168,7 +168,7 @@ _MAX_REASON, _MOST_REASONS = 200, 10
 _MOST_GROUPS = 40
 """Maximum number of groups that are mentioned without naming any of their tools."""
 
-ToolsByName: TypeAlias = Mapping[ToolName, Tool]
+_ToolsByName: TypeAlias = Mapping[ToolName, Tool]
 
 
 @checked
@@ -211,7 +211,7 @@ class Catalog:
         self._first = tuple(first)
         self._learnt = learnt
         self.complete = complete
-        self._shown: ToolsByName = tools.snapshot()
+        self._shown: _ToolsByName = tools.snapshot()
         self.level: CatalogLevel
         """Least detail shown of any tool, in the text or in news."""
         self.level, self.text = self._show(self._shown, budget_tokens, "")
@@ -254,7 +254,7 @@ class Catalog:
         self._spent += self._count(text)
         return text
 
-    def _show(self, tools: ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
+    def _show(self, tools: _ToolsByName, budget: int, heading: str) -> tuple[CatalogLevel, str]:
         """Describes the tools within the budget. Also returns the least detail shown of any of them."""
         tools = {name: self._with_learnt(name, tool) for name, tool in tools.items()} if self._learnt else tools
         views = DegreePrinter(tools, self._language)
@@ -278,11 +278,11 @@ class Catalog:
         remark = self._learnt.get(name, "")
         return replace(tool, description=f"{tool.description}\n\n{remark[0].upper()}{remark[1:]}") if remark else tool
 
-    def _likely(self, tools: ToolsByName) -> list[ToolName]:
+    def _likely(self, tools: _ToolsByName) -> list[ToolName]:
         """Returns the tools that the host named, individually or by namespace, in the host's order."""
         return [name for first in self._first for name in tools if first in (str(name), name.namespace)]
 
-    def _whole(self, views: DegreePrinter, tools: ToolsByName, budget: int, heading: str) -> str | None:
+    def _whole(self, views: DegreePrinter, tools: _ToolsByName, budget: int, heading: str) -> str | None:
         """Returns all declarations, or None if they do not fit. Tries names first, then descriptions, then the
         declarations of more and more tools, because reading and printing very many in full would take long."""
         if self._count("\n".join(f"{name.name}(): Promise" for name in tools)) > budget:

@@ -50,7 +50,7 @@ _SECONDS = 5.0
 """Maximum seconds of processor time for one text."""
 
 
-class TextCache:
+class _TextCache:
     """Cache of the most recent texts about tools in one language."""
 
     def __init__(self, language: Language) -> None:
@@ -62,7 +62,7 @@ class TextCache:
         known = self._known(form, name, tool)
         if known is not None:
             return known
-        async with one_at_a_time(context):
+        async with _one_at_a_time(context):
             known = self._known(form, name, tool)  # another waiting task may have made it
             if known is not None:
                 return known
@@ -131,7 +131,7 @@ _turns: RunVar[dict[tuple[str | None, str], anyio.Lock]] = RunVar("corral_turns_
 
 
 @asynccontextmanager
-async def one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
+async def _one_at_a_time(context: ExecutionContext) -> AsyncGenerator[None]:
     """Makes an event loop do one such piece of work at a time for each user."""
     try:
         turns = _turns.get()
@@ -290,7 +290,7 @@ class _Discovery:
         self._tools = tools
         self._learnt = learnt
         self._language: Language = language
-        self._texts = TextCache(language)
+        self._texts = _TextCache(language)
 
     async def search(
         self,
@@ -302,7 +302,7 @@ class _Discovery:
     ) -> dict[str, object]:
         begin = int(offset)  # 5.0 is an integer too
         search = partial(self._tools.search, query, namespace=namespace, limit=int(limit), offset=begin)
-        async with one_at_a_time(context):
+        async with _one_at_a_time(context):
             tools, total = await run_in_own_thread(search, abandon_on_cancel=True)
         end = min(begin + len(tools), total)
         page: dict[str, object] = {

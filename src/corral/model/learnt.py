@@ -360,7 +360,7 @@ def _schema_of(kind: _Kind, seen: Seen) -> JsonSchema:
     return schema
 
 
-def type_text(seen: Seen, language: Language, characters: int) -> str:
+def _type_text(seen: Seen, language: Language, characters: int) -> str:
     """Prints the observed type on one line, with as many levels and members as fit."""
     forms = [*((depth, _MAX_MEMBERS) for depth in range(_MAX_DEPTH, 0, -1)), *((1, most) for most in range(16, 1, -1))]
     texts = (_type(seen, _NOTATIONS[language], depth, members) for depth, members in forms)
@@ -516,7 +516,7 @@ class LearntResults:
             seen = known.whole()
             is_ready = known.executions >= _EXECUTIONS and any(each.results >= _SHOWN_FROM for each in _parts(seen))
             if self.level == "shapes" and is_ready:
-                text = type_text(seen, language, _MAX_REMARK - len(_REMARK) - 2)
+                text = _type_text(seen, language, _MAX_REMARK - len(_REMARK) - 2)
             else:
                 text = "" if lasting else _words(seen)
         return text and f"{_REMARK}: {text}"

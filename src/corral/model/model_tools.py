@@ -43,7 +43,7 @@ _ABSENT: Mapping[Language, tuple[str, ...]] = {"typescript": (), "python": ("pro
 """Things that programs in each language lack."""
 _PYTHON_CLIENTS = ("requests", "httpx")
 """Packages that send requests, like `urllib.request`."""
-Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
+_Discovery: TypeAlias = Callable[[ExecutionContext], Mapping[str, Tool]]
 """Returns a caller's `tools.search` and `tools.describe`, by name."""
 
 _RULES: Mapping[Language, str] = {
@@ -233,7 +233,7 @@ def _join(items: Sequence[str], last: str) -> str:
     return f" {last} ".join(each for each in (", ".join(items[:-1]), *items[-1:]) if each)
 
 
-NOWHERE = Surroundings()
+_NOWHERE = Surroundings()
 """Environment with nothing but the language and tools."""
 
 
@@ -327,9 +327,9 @@ def model_tools(
     execute: Execute,
     language: Language,
     catalog: Catalog,
-    discovery: Discovery,
+    discovery: _Discovery,
     options: ModelOptions,
-    surroundings: Surroundings = NOWHERE,
+    surroundings: Surroundings = _NOWHERE,
 ) -> tuple[ModelTool, ...]:
     """Makes the tool that runs programs and, depending on `options`, two tools for searching."""
 
@@ -368,7 +368,7 @@ def model_tools(
     return (runs, *_search_tools(discovery, language, end)) if searches else (runs,)
 
 
-def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
+def _search_tools(discovery: _Discovery, language: Language, end: str = "") -> tuple[ModelTool, ModelTool]:
     """Wraps `tools.search` and `tools.describe` as tools for the model."""
 
     async def ask(which: str, input: object, context: ExecutionContext) -> Any:
@@ -396,7 +396,7 @@ def _search_tools(discovery: Discovery, language: Language, end: str = "") -> tu
 
 
 def system_prompt(
-    base: str, language: Language, catalogs: Mapping[str, Catalog], surroundings: Surroundings = NOWHERE
+    base: str, language: Language, catalogs: Mapping[str, Catalog], surroundings: Surroundings = _NOWHERE
 ) -> str:
     """Appends to `base` the rules for programs and, by tool name, the catalog of each tool that runs programs."""
     rules = _rules(language, surroundings, *catalogs.values())

@@ -20,7 +20,7 @@ _PARSERS = {"typescript": typescript.parse, "python": python.parse}
 _MAX_SHOWN = 60
 
 
-class Loop(NamedTuple):
+class _Loop(NamedTuple):
     """Loop over the result of a call, or over a name that is bound only to that result."""
 
     path: str
@@ -28,7 +28,7 @@ class Loop(NamedTuple):
     line: int
 
 
-def loops_over_calls(program: Program) -> list[Loop]:
+def loops_over_calls(program: Program) -> list[_Loop]:
     """Returns the loops that iterate directly over a call by a tool's full name."""
     typed = program.typed
     if typed is None or len(typed.text) > _MAX_CHARS:
@@ -51,7 +51,7 @@ def loops_over_calls(program: Program) -> list[Loop]:
             bound.setdefault(text_of(name), []).append(value)
         elif node.type in ("assignment_expression", "augmented_assignment", "augmented_assignment_expression"):
             bound.setdefault(text_of(part(node, "left")), []).append(None)
-    matches: list[Loop] = []
+    matches: list[_Loop] = []
     for loop in loops:
         iterable = part(loop, "right")
         if iterable is None:
@@ -65,7 +65,7 @@ def loops_over_calls(program: Program) -> list[Loop]:
             index = typed.text[: loop.start_byte].count(b"\n") + 1
             shown = text_of(inner)
             line = located(typed.positions, index, 1).line
-            matches.append(Loop(path, shown if len(shown) <= _MAX_SHOWN else f"{owner}.{path}(...)", line))
+            matches.append(_Loop(path, shown if len(shown) <= _MAX_SHOWN else f"{owner}.{path}(...)", line))
     return matches
 
 

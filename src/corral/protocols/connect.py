@@ -82,12 +82,12 @@ CONTENT_TYPES = {
 }
 
 
-def form_of(head: RequestHead) -> Form | None:
+def _form_of(head: RequestHead) -> Form | None:
     """Returns the form of a request; None if it is not a Connect request."""
     return CONTENT_TYPES.get((head.content_type or b"").partition(b";")[0].strip().lower())
 
 
-def headers_of(head: RequestHead) -> dict[bytes, bytes]:
+def _headers_of(head: RequestHead) -> dict[bytes, bytes]:
     """Returns the protocol's headers."""
     return {name: value for name, value in head.scope["headers"] if name.startswith((b"connect-", b"content-e"))}
 
@@ -134,7 +134,7 @@ def expanded(content: bytes, most_bytes: int) -> bytes:
     return data
 
 
-def error_json(error: CallError, code: StatusCode | None = None) -> dict[str, Any]:
+def _error_json(error: CallError, code: StatusCode | None = None) -> dict[str, Any]:
     """Makes a protocol error. `code` replaces the code of the error."""
     code = code or code_of(error)
     name = "canceled" if code is StatusCode.CANCELLED else code.name.lower()
@@ -151,7 +151,7 @@ def error_json(error: CallError, code: StatusCode | None = None) -> dict[str, An
 
 def refusal(form: Form | None, error: CallError, status: int | None = None, code: StatusCode | None = None) -> ASGIApp:
     """Makes the response to a request that failed before any message. A stream gets status 200 and one envelope."""
-    content = error_json(error, code)
+    content = _error_json(error, code)
     if form is not None and form.stream:
         return Response(envelope(to_json({"error": content}), END), media_type=form.content_type.decode())
     return Response(to_json(content), status or _HTTP_STATUSES[code or code_of(error)])
@@ -248,7 +248,7 @@ class ConnectExchange:
         if not self._parts.started:
             return refusal(self._form, error, code=code)
         if not self._ended:
-            content = to_json({"error": error_json(error, code)})
+            content = to_json({"error": _error_json(error, code)})
             await self._parts.write(envelope(content, END), last=True)
         return None
 
@@ -271,10 +271,10 @@ class _ConnectApp(BridgeApp):
         return {"POST": partial(self._serve, path)}
 
     async def _serve(self, path: str, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
-        form = form_of(head)
+        form = _form_of(head)
         if form is None:
             return Response(b"", 415, {"accept-post": _ACCEPTED}, "text/plain")
-        headers = headers_of(head)
+        headers = _headers_of(head)
         most = most_body_bytes(grant) * 4 // 3  # bytes within JSON are base64
         encoding = headers.get(b"connect-content-encoding" if form.stream else b"content-encoding", b"identity").lower()
         exchange = ConnectExchange(form, send, grant, most, compressed=encoding == b"gzip")
@@ -345,7 +345,7 @@ class ConnectBridge(WebBridge):
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
-        return refusal(form_of(head), error, status)
+        return refusal(_form_of(head), error, status)
 
     @override
     async def document(self, grant: Grant) -> Document:

@@ -225,7 +225,7 @@ def _convert(value: Any, kind: Any) -> Any:
         raise MalformedMessage("the meta of an input does not fit its json") from None
 
 
-def without_undefined(value: object) -> Any:
+def _without_undefined(value: object) -> Any:
     """Returns an input, with an empty object in place of undefined."""
     return {} if value is _UNDEFINED or value is None else value
 
@@ -251,7 +251,7 @@ _BY_STATUS: Mapping[int, tuple[str, int]] = {
 _OTHER = "INTERNAL_SERVER_ERROR", -32603
 
 
-def status_of_reply(reply: Reply) -> int:
+def _status_of_reply(reply: Reply) -> int:
     """Returns the HTTP status of a call."""
     return 200 if reply.error is None else status_of(reply.error)
 
@@ -264,7 +264,7 @@ def size_of(reply: Reply) -> int:
 def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, Any]:
     """Makes `{"result": {"data": ...}}` or `{"error": ...}`. The transformer is applied to the data later."""
     if reply.error is not None:
-        return {"error": error_shape(reply.error, path)}
+        return {"error": _error_shape(reply.error, path)}
     if reply.nothing:
         return {"result": {"data": None}}
     value = reply.value
@@ -277,7 +277,7 @@ def result_of(reply: Reply, path: str, transformer: Transformer) -> dict[str, An
     return {"result": {"data": value}}
 
 
-def error_shape(error: CallError, path: str = "", status: int | None = None) -> dict[str, Any]:
+def _error_shape(error: CallError, path: str = "", status: int | None = None) -> dict[str, Any]:
     """Makes the error of a call. `data.corral` has corral's stable code."""
     status = status or status_of(error)
     name, number = _BY_STATUS.get(status, _OTHER)
@@ -299,7 +299,7 @@ def shown(content: dict[str, Any], transformer: Transformer) -> dict[str, Any]:
     try:
         return {"result": {"data": to_superjson(content["result"]["data"])}}
     except MessageTooLarge as error:
-        return {"error": to_superjson(error_shape(CallError.of(error)))}
+        return {"error": to_superjson(_error_shape(CallError.of(error)))}
 
 
 # --- the app ------------------------------------------------------------------------------------------------
@@ -425,8 +425,8 @@ class _TrpcApp(BridgeApp):
 
     def _input(self, raw: object) -> Any:
         if self._transformer is None or raw is None:
-            return without_undefined(raw)
-        return without_undefined(from_superjson(raw))
+            return _without_undefined(raw)
+        return _without_undefined(from_superjson(raw))
 
     def _expect_query(self, grant: Grant, path: str) -> None:
         """Refuses GET for tools that are not read-only, because any link or image on a web page can send it."""
@@ -456,7 +456,7 @@ class _TrpcApp(BridgeApp):
             async with anyio.create_task_group() as tasks:
                 for number, request in enumerate(requests):
                     tasks.start_soon(call, number, request)
-        statuses = {status_of_reply(reply) for reply in replies.values()}
+        statuses = {_status_of_reply(reply) for reply in replies.values()}
         status = statuses.pop() if len(statuses) == 1 else 207
 
         def written() -> bytes:
@@ -489,7 +489,7 @@ class _TrpcApp(BridgeApp):
             try:
                 return self._serialize([number, 0, [[result_of(reply, request.tool, self._transformer)]]])
             except MessageTooLarge as error:
-                return self._serialize([number, 0, [[{"error": error_shape(CallError.of(error), request.tool)}]]])
+                return self._serialize([number, 0, [[{"error": _error_shape(CallError.of(error), request.tool)}]]])
 
         await lines.write(await grant.run_by_size(written, size=size_of(reply)))
 
@@ -535,7 +535,7 @@ class _Subscription(EventStream):
 
     async def fail(self, error: CallError, transformer: Transformer, path: str = "") -> None:
         """Sends an error, and ends the response."""
-        shape = error_shape(error, path)
+        shape = _error_shape(error, path)
         content = to_json(shape if transformer is None else to_superjson(shape))
         await self.write(b"event: serialized-error\ndata: %b\n\n" % content, last=True)
 
@@ -578,7 +578,7 @@ class TrpcBridge(WebBridge):
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
-        content = shown({"error": error_shape(error, status=status)}, self.transformer)
+        content = shown({"error": _error_shape(error, status=status)}, self.transformer)
         return failed(to_json(content), error, status)
 
     @override

@@ -118,7 +118,7 @@ _INSTEAD = (
     "Programs in Python (language='python') can still run: in CPython if a jail works, else in Monty, which needs "
     "none: pip install 'corral[monty]', and sandbox='auto'"
 )
-INTERPRETED = (
+_INTERPRETED = (
     "programs in TypeScript are interpreted, which takes several times as long, because this system forbids "
     "executing memory that was written; in a systemd unit, set MemoryDenyWriteExecute=no"
 )
@@ -174,7 +174,7 @@ class DenoSandbox(JailedProvider):
         pool_size: int | None = None,
     ) -> None:
         if v8_environment():
-            logger.warning("%s", INTERPRETED)
+            logger.warning("%s", _INTERPRETED)
         self.isolation = isolation
         self.allow_eval = allow_eval
         self.allow_wasm = allow_wasm

@@ -34,14 +34,14 @@ _MAX_IDLE_SECONDS = 120.0
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("corral.sandboxes.pool")
 
 
-class Pooled(Protocol):
+class _Pooled(Protocol):
     @property
     def alive(self) -> bool: ...
     def close(self) -> None: ...
 
 
 K = TypeVar("K")
-T = TypeVar("T", bound=Pooled)
+T = TypeVar("T", bound=_Pooled)
 E = TypeVar("E")
 
 

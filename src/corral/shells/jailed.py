@@ -38,13 +38,13 @@ TEMPORARY = Mount("/tmp", Scratch(bytes=64_000_000, files=5_000))  # noqa: S108
 _PROBE_SECONDS = 20.0
 
 
-class ShellHost(LauncherSpaces):
+class _ShellHost(LauncherSpaces):
     """Makes the spaces of sessions for shells of one tier. Thread-safe."""
 
     def __init__(self, launcher: LauncherClient, tier: Tier) -> None:
         super().__init__(launcher)
         self.tier: Tier = tier
-        self._shells: dict[Space, SpaceShell] = {}
+        self._shells: dict[Space, _SpaceShell] = {}
 
     async def placement(self, config: SandboxConfig) -> Tier:  # noqa: ARG002
         """Returns the tier in which commands run."""
@@ -53,7 +53,7 @@ class ShellHost(LauncherSpaces):
     async def prepare_space(self, config: SandboxConfig) -> None:
         """Does nothing, because commands need no preparation."""
 
-    def add(self, space: Space, shell: SpaceShell) -> None:
+    def add(self, space: Space, shell: _SpaceShell) -> None:
         """Registers a shell, so that `forget` ends its commands."""
         self._shells[space] = shell
 
@@ -66,14 +66,14 @@ class ShellHost(LauncherSpaces):
 
 async def open_shell(
     launcher: LauncherClient,
-    open_: Callable[[ShellHost], Awaitable[OpenSession]],
+    open_: Callable[[_ShellHost], Awaitable[OpenSession]],
     limits: ShellLimits,
     *,
     required_tier: Tier = "none",
     env: Mapping[str, str] | None = None,
     network: object = None,
     audit: AuditLog | None = None,
-) -> tuple[OpenSession, SpaceShell]:
+) -> tuple[OpenSession, _SpaceShell]:
     """Opens a session with `open_`, and a shell in it, in the best tier that works and that `limits` allow.
 
     Commands have no network unless `network` is a `CommandNetwork`.
@@ -85,14 +85,14 @@ async def open_shell(
     tiers: list[Tier] = [tier for tier in _TIERS if limits.tier in ("auto", tier) and reaches(tier, required_tier)]
     reasons = [] if tiers else [(limits.tier, f"it is below the required tier {required_tier!r}")]
     for tier in tiers:
-        host = ShellHost(launcher, tier)
+        host = _ShellHost(launcher, tier)
         session: OpenSession | None = None
-        shell: SpaceShell | None = None
+        shell: _SpaceShell | None = None
         try:
             if (lacking := unavailable_reason(tier)) is not None:
                 raise StartFailed(lacking)
             session = await open_(host)
-            shell = SpaceShell(host, session, limits, env)
+            shell = _SpaceShell(host, session, limits, env)
             if isinstance(network, CommandNetwork):
                 await shell.open_network(network, audit)
             await shell.probe()
@@ -113,7 +113,7 @@ async def open_shell(
     raise StartFailed(f"commands cannot be contained here. {reasons_by_tier(reasons)}")
 
 
-class SpaceShell(Shell):
+class _SpaceShell(Shell):
     """Commands in the space of an open session.
 
     Raises:
@@ -121,7 +121,7 @@ class SpaceShell(Shell):
     """
 
     def __init__(
-        self, host: ShellHost, session: OpenSession, limits: ShellLimits, env: Mapping[str, str] | None = None
+        self, host: _ShellHost, session: OpenSession, limits: ShellLimits, env: Mapping[str, str] | None = None
     ) -> None:
         space = session.space
         self._session = session
@@ -138,7 +138,7 @@ class SpaceShell(Shell):
         self.unenforced: frozenset[ShellLimitName] = frozenset(unenforced)
         self._proxy: TaskOwnedContext | None = None
         self._files = _SpaceFiles(session.files, space, self._jail)
-        self._live: set[JailedProcess] = set()
+        self._live: set[_JailedProcess] = set()
         self._watch = CommandWatch(
             limits.memory_mb << 20,
             limits.processes,
@@ -244,7 +244,7 @@ class SpaceShell(Shell):
         finally:
             self._starting -= 1
         self._session.files.host_has_written = True  # so that its changes are not attributed to the next program
-        process = JailedProcess(contained, stdin=stdin)
+        process = _JailedProcess(contained, stdin=stdin)
         self._live.add(process)
         first = contained.first_process()
         if first is not None:
@@ -313,13 +313,13 @@ class JailedShell(Shell):
         env: Mapping[str, str] | None = None,
         network: CommandNetwork | None = None,
     ) -> None:
-        self._mounts = with_temporary(files)
+        self._mounts = _with_temporary(files)
         self._limits = limits or ShellLimits()
         self._environment = checked_environment(env or {})
         self._network = network
         self._launcher = LauncherClient()
         self._session: OpenSession | None = None
-        self._shell: SpaceShell | None = None
+        self._shell: _SpaceShell | None = None
 
     @override
     async def __aenter__(self) -> Self:
@@ -343,7 +343,7 @@ class JailedShell(Shell):
         return self
 
     @property
-    def _open(self) -> SpaceShell:
+    def _open(self) -> _SpaceShell:
         if self._shell is None:
             raise ConfigError("this shell is not open; use `async with JailedShell(...) as shell`")
         return self._shell
@@ -375,7 +375,7 @@ class JailedShell(Shell):
         await run_shielded_in_thread(self._launcher.close)
 
 
-class JailedProcess(PipeProcess):
+class _JailedProcess(PipeProcess):
     """A command in a jail."""
 
     def __init__(self, contained: ContainedProcess, *, stdin: bool) -> None:
@@ -476,7 +476,7 @@ class _SpaceFiles(Files):
         return self._jail.inside(str(self._home / path))
 
 
-def with_temporary(files: Sequence[Mount]) -> tuple[Mount, ...]:
+def _with_temporary(files: Sequence[Mount]) -> tuple[Mount, ...]:
     """Adds a mount at /tmp, unless there is one at or below it."""
     inside = any(mount.path == TEMPORARY.path or mount.path.startswith(f"{TEMPORARY.path}/") for mount in files)
     return tuple(files) if inside else (*files, TEMPORARY)
@@ -485,5 +485,5 @@ def with_temporary(files: Sequence[Mount]) -> tuple[Mount, ...]:
 class SessionShells:
     """Shells in the directories of sessions. `Corral.session(shell=...)` finds them by an entry point."""
 
-    mounts = staticmethod(with_temporary)
+    mounts = staticmethod(_with_temporary)
     open = staticmethod(open_shell)

@@ -21,7 +21,7 @@ _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 """Dialect of the built schemas, which spares a search for the keywords of older dialects."""
 
 
-class DeferredSchema:
+class _DeferredSchema:
     """Input or output schema that is built on first use."""
 
     runs_code = False
@@ -95,8 +95,8 @@ class RemoteSource(ToolSource):
         return Tool(
             name=name,
             read_only=read_only,
-            input=DeferredSchema(input, owner=f"{owner}input_schema"),
-            output=DeferredSchema(output, owner=f"{owner}output_schema"),
+            input=_DeferredSchema(input, owner=f"{owner}input_schema"),
+            output=_DeferredSchema(output, owner=f"{owner}output_schema"),
             needs_approval=not read_only and self._needs_approval,
             **settings,
             **self._settings,

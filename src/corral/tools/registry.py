@@ -71,7 +71,7 @@ class Entry:
         return _weights_of(self.name, self._tool.description, self._tool.input_schema)
 
 
-class SearchIndex:
+class _SearchIndex:
     """Index over names, descriptions and parameters, built when first needed. Results have a stable order."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -574,8 +574,8 @@ class _State:
         }
 
     @cached_property
-    def search_index(self) -> SearchIndex:
-        return SearchIndex(self.entries.values())
+    def search_index(self) -> _SearchIndex:
+        return _SearchIndex(self.entries.values())
 
     @cached_property
     def entries(self) -> Mapping[ToolName, Entry]:

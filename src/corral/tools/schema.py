@@ -130,7 +130,7 @@ def json_schema_of(adapter: TypeAdapter[Any], mode: JsonSchemaMode) -> JsonSchem
     return adapter.json_schema(by_alias=True, mode=mode, schema_generator=_WithoutTitles)
 
 
-class TypeInput:
+class _TypeInput:
     """Input of any type that pydantic validates."""
 
     def __init__(self, adapter: TypeAdapter[Any]) -> None:
@@ -218,7 +218,7 @@ class TypeOutput:
 
 def input_schema_of(source: object, *, owner: str) -> InputSchema:
     """Makes an input schema from a JSON Schema document, a pydantic model or another type; None accepts anything."""
-    return _schema_of(source, owner, TypeInput)
+    return _schema_of(source, owner, _TypeInput)
 
 
 def output_schema_of(source: object, *, owner: str) -> OutputSchema:
@@ -226,7 +226,7 @@ def output_schema_of(source: object, *, owner: str) -> OutputSchema:
     return _schema_of(source, owner, TypeOutput)
 
 
-S = TypeVar("S", TypeInput, TypeOutput)
+S = TypeVar("S", _TypeInput, TypeOutput)
 
 
 def _schema_of(source: Any, owner: str, of_type: Callable[[TypeAdapter[Any]], S]) -> Anything | DocumentSchema | S:

@@ -387,7 +387,7 @@ def _owner(context: ExecutionContext | None) -> Owner | None:
     return None if context is None else context.owner
 
 
-def output_validation(option: object, owner: str) -> OutputValidation:
+def _output_validation(option: object, owner: str) -> OutputValidation:
     """Normalizes an option `validate_output`.
 
     Raises:
@@ -420,7 +420,7 @@ def check_settings(
         namespace_identifier(namespace)
     if timeout_seconds is not None and not (timeout_seconds > 0 and math.isfinite(timeout_seconds)):
         raise ToolDefinitionError(f"{owner}: timeout_seconds must be positive, not {timeout_seconds}")
-    validation = output_validation(validate_output, owner)
+    validation = _output_validation(validate_output, owner)
     try:
         return validation, parse_rates(rate_limit)
     except ValueError as error:

@@ -81,7 +81,7 @@ class ToolSource(ABC):
             ToolDefinitionError: a setting is invalid.
         """
         check_settings("with_settings", **settings)
-        return TransformedSource(
+        return _TransformedSource(
             self,
             lambda tool: tool.with_settings(**settings),
             namespace=settings.get("namespace", self.namespace),
@@ -94,10 +94,10 @@ class ToolSource(ABC):
 
         `change` is called once for each tool, including tools that are offered later.
         """
-        return TransformedSource(self, change, namespace=self.namespace, scopes=self.scopes)
+        return _TransformedSource(self, change, namespace=self.namespace, scopes=self.scopes)
 
 
-class TransformedSource(ToolSource):
+class _TransformedSource(ToolSource):
     """Source that changes or leaves out tools of another source."""
 
     def __init__(
@@ -146,7 +146,7 @@ Tools: TypeAlias = ToolRegistry | Iterable[Tool | ToolSource | Callable[..., Any
 """Registry, which stays live; or tools, functions and tool sources."""
 
 
-class ToolSources:
+class _ToolSources:
     """Tool sources of one registry. Each offer of a source replaces its previous one.
 
     Raises:
@@ -177,9 +177,9 @@ class ToolSources:
         """True if a source is not open and its tools are not known before."""
         return not self._held and any(not each.offered for each in self._offers)
 
-    def copy(self) -> ToolSources:
+    def copy(self) -> _ToolSources:
         """Returns the same sources, unopened. Their tools stay registered."""
-        copied = ToolSources(self._registry, ())
+        copied = _ToolSources(self._registry, ())
         copied._offers = self._offers
         return copied
 
@@ -241,13 +241,13 @@ class _Offers:
         self.offered = offered
 
 
-def registry_and_sources(tools: Tools) -> tuple[ToolRegistry, ToolSources]:
+def registry_and_sources(tools: Tools) -> tuple[ToolRegistry, _ToolSources]:
     """Returns a registry with these tools, and their sources."""
     if isinstance(tools, ToolRegistry):
-        return tools, ToolSources(tools, ())
+        return tools, _ToolSources(tools, ())
     own, sources = _apart(tools)
     registry = ToolRegistry(*own)
-    return registry, ToolSources(registry, sources)
+    return registry, _ToolSources(registry, sources)
 
 
 def registry_of(tools: Tools) -> ToolRegistry:

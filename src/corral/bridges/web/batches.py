@@ -45,7 +45,7 @@ CALLS_SCHEMA: JsonSchema = _calls.json_schema(ref_template="#/components/schemas
 """Schema of the body of `POST /calls`, with its own `$defs`."""
 
 
-class WriteLine(Protocol):
+class _WriteLine(Protocol):
     """Writes a line of a reply. The last line, which can be empty, ends the reply."""
 
     async def __call__(self, data: bytes, /, *, last: bool = False) -> None: ...
@@ -87,7 +87,7 @@ class Batch:
         self._alone = len(found) == 1
         self._streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
 
-    async def answer(self, write: WriteLine) -> None:
+    async def answer(self, write: _WriteLine) -> None:
         """Runs the calls concurrently, and writes each reply as a line as soon as it is there."""
         if self._alone:
             [number] = self._unanswered
@@ -98,13 +98,13 @@ class Batch:
                 tasks.start_soon(self._answer, number, write)
         await write(b"", last=True)
 
-    async def end(self, write: WriteLine) -> None:
+    async def end(self, write: _WriteLine) -> None:
         """Writes errors for the calls that got no reply because their execution ended."""
         for number in self._unanswered:
             await write(line(number, Reply(error=ended())))
         await write(b"", last=True)
 
-    async def _answer(self, number: int, write: WriteLine) -> None:
+    async def _answer(self, number: int, write: _WriteLine) -> None:
         call = self._unanswered[number]
         if number not in self._streaming:
             data = line(number, await self._host.handle(call))
@@ -173,7 +173,7 @@ def line(number: int, reply: Reply) -> bytes:
     return b'{"sequence":%d,"value":%b%b}\n' % (number, value.text, tagged)
 
 
-def items_writer(number: int, write: WriteLine) -> WriteItems:
+def items_writer(number: int, write: _WriteLine) -> _WriteItems:
     """Returns the function that writes a call's items, several per line. The first line opens the stream."""
 
     async def write_items(items: Sequence[EncodedValue]) -> None:
@@ -195,14 +195,14 @@ _LINE_BYTES = 64_000
 """Bytes queued for the client before the tool has to wait, on top of the buffers of server and socket."""
 
 
-WriteItems: TypeAlias = Callable[[Sequence[EncodedValue]], Awaitable[None]]
+_WriteItems: TypeAlias = Callable[[Sequence[EncodedValue]], Awaitable[None]]
 """Writes items of a stream; the first write, which opens it, can have none."""
 
 
 class LineStream:
     """Collects a call's items and sends them in groups."""
 
-    def __init__(self, write: WriteItems) -> None:
+    def __init__(self, write: _WriteItems) -> None:
         self._write = write
         self._items: list[EncodedValue] = []
         self._size = 0

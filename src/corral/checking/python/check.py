@@ -188,7 +188,7 @@ class PythonCheck(Check):
         return [*self.with_flaws(self._confirmed(document, judged)), *more]
 
     @cached_property
-    def _missing_key_conditions(self) -> list[MissingKey]:
+    def _missing_key_conditions(self) -> list[_MissingKey]:
         if self._writes.open:
             return []
         asked = missing_keys(self.root, self.tools, self._typed.names)
@@ -700,7 +700,7 @@ _EMPTY = frozenset({"None", "False", "''", '""', "[]", "{}"})
 _MAX_ASKED = 200
 
 
-class MissingKey(NamedTuple):
+class _MissingKey(NamedTuple):
     """Condition on a key that a value does not have."""
 
     condition: Condition
@@ -710,7 +710,7 @@ class MissingKey(NamedTuple):
     members: tuple[str, ...]
 
 
-def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[MissingKey]:
+def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[_MissingKey]:
     """Yields conditions on keys that closed tool results do not have, for names that can be traced to a call."""
     matches, origins = _ASKED(root), Origins(names, annotated=False)
     for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
@@ -723,7 +723,7 @@ def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[MissingKe
         except TooMuch:
             return
         if members and _name(key) not in members:
-            yield MissingKey(condition._replace(holds=condition.holds != holds), key, _name(key), owner, members)
+            yield _MissingKey(condition._replace(holds=condition.holds != holds), key, _name(key), owner, members)
 
 
 def tested_keys(root: Node) -> frozenset[str]:

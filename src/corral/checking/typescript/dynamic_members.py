@@ -42,18 +42,18 @@ class DynamicMembers(NamedTuple):
         writes: list[Write] = []
         for node in walk(root):
             if node.type in _MEMBERS and is_written(node):
-                name = member_name(node)
+                name = _member_name(node)
                 computed = computed or name is None
                 names |= {name} if name else set()
             elif node.type == "call_expression" and _adds_members(node):
                 computed = True
-                names.update(name for each in arguments_of(node) for name, _ in members_in(each) if name)
+                names.update(name for each in arguments_of(node) for name, _ in _members_in(each) if name)
             writes += writes_of(node)
         names.update(each.name for each in writes if each.name)
         return cls(frozenset(names), computed, tuple(writes))
 
 
-def member_name(node: Node) -> str | None:
+def _member_name(node: Node) -> str | None:
     """Returns the name of the member that an expression reads; None if it is computed."""
     if node.type == "member_expression":
         return text_of(part(node, "property") or node)
@@ -71,7 +71,7 @@ def is_written(node: Node) -> bool:
     return is_a(parent, "array_pattern", "pair_pattern", "update_expression")
 
 
-def object_of(node: Node) -> Node | None:
+def _object_of(node: Node) -> Node | None:
     """Returns the owner in a member expression."""
     return part(node, "object") if node.type in _MEMBERS else None
 
@@ -81,7 +81,7 @@ def root_of(node: Node) -> Node | None:
     inner: Node | None = node
     while inner is not None and (inner := unwrapped(inner)).type != "identifier":
         is_await = inner.type == "await_expression"
-        inner = inside(inner) if is_await else object_of(inner) or part(inner, "function")
+        inner = inside(inner) if is_await else _object_of(inner) or part(inner, "function")
     return inner
 
 
@@ -110,8 +110,8 @@ def _targets(target: Node, value: Node | None) -> Iterator[Write]:
         node = waiting.pop()
         if node.type == "identifier" or node.type == "member_expression":
             yield Write(node, value if first else None)
-        elif node.type == "subscript_expression" and (owner := object_of(node)) is not None:
-            name = member_name(node)
+        elif node.type == "subscript_expression" and (owner := _object_of(node)) is not None:
+            name = _member_name(node)
             yield Write(unwrapped(owner), value if first else None, into=name is None, name=name)
         elif node.type in _PATTERNS:
             children = node.named_children
@@ -129,7 +129,7 @@ def _added(arguments: list[Node]) -> Iterator[Write]:
         if source.type != "object":
             yield Write(target, None, into=True)
             continue
-        for name, value in members_in(source):
+        for name, value in _members_in(source):
             yield Write(target, value, into=name is None, name=name)
 
 
@@ -138,7 +138,7 @@ def _adds_members(call: Node) -> bool:
     return text_of(owner) in ("Object", "Reflect") and text_of(name) in _ADDING
 
 
-def members_in(literal: Node) -> Iterator[tuple[str | None, Node | None]]:
+def _members_in(literal: Node) -> Iterator[tuple[str | None, Node | None]]:
     """Yields names and values of an object literal's members. Computed ones and spreads have no name."""
     for member in literal.named_children if literal.type == "object" else ():
         key = part(member, "key")

@@ -211,7 +211,7 @@ def hedged_variable(node: Node) -> str | None:
     parent = node.parent
     if node.type != "identifier" or parent is None:
         return None
-    return text_of(node) if _may_be_missing(node, parent) or is_tested(node, parent) else None
+    return text_of(node) if _may_be_missing(node, parent) or _is_tested(node, parent) else None
 
 
 def _may_be_missing(node: Node, parent: Node) -> bool:
@@ -243,7 +243,7 @@ def _is_alternative(node: Node) -> bool:
 def is_presence_test(name: Node) -> bool:
     """True if a member is only tested for presence, given its name."""
     member = name.parent
-    return member is not None and member.parent is not None and is_tested(member, member.parent)
+    return member is not None and member.parent is not None and _is_tested(member, member.parent)
 
 
 def is_compared(name: Node) -> bool:
@@ -252,7 +252,7 @@ def is_compared(name: Node) -> bool:
     return is_a(above, "binary_expression") and above.children[1].type != "&&"
 
 
-def is_tested(node: Node, parent: Node) -> bool:
+def _is_tested(node: Node, parent: Node) -> bool:
     """True if a value is only tested for presence."""
     if parent.type == "parenthesized_expression" and parent.parent is not None:
         node, parent = parent, parent.parent

@@ -18,14 +18,14 @@ _LEAST_CHARACTERS = 40
 _LEAST_USES = 3
 
 
-class AbbreviatedDocs(NamedTuple):
+class _AbbreviatedDocs(NamedTuple):
     lines: list[str]
     """Meaning of each sign."""
     docs: Mapping[ToolName, Doc]
     """Documentation of the tools, with a sign in place of each shared beginning."""
 
 
-def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
+def abbreviate(docs: Mapping[ToolName, Doc]) -> _AbbreviatedDocs:
     """Replaces sentences with which at least three descriptions begin by a sign."""
     counts = Counter(beginning for doc in docs.values() for beginning in _beginnings(doc.text))
     signs: dict[str, str] = {}
@@ -37,7 +37,7 @@ def abbreviate(docs: Mapping[ToolName, Doc]) -> AbbreviatedDocs:
             sign = signs.setdefault(best, f"[{len(signs) + 1}]")
             doc = replace(doc, text=f"{sign} {doc.text[len(best) :]}")
         shorter[name] = doc
-    return AbbreviatedDocs([f"{sign} is: {' '.join(text_lines(text))}" for text, sign in signs.items()], shorter)
+    return _AbbreviatedDocs([f"{sign} is: {' '.join(text_lines(text))}" for text, sign in signs.items()], shorter)
 
 
 def _beginnings(text: str) -> Iterator[str]:

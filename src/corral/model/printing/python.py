@@ -61,7 +61,7 @@ def quoted(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in marked)
 
 
-def constant_text(constant: Constant) -> str:
+def _constant_text(constant: Constant) -> str:
     return literal(json.loads(constant.text))
 
 
@@ -101,7 +101,7 @@ def commented(lines: Sequence[str]) -> list[str]:
     return [f"#: {_DIRECTIVE.sub('#:', printable(line))}".rstrip() for line in lines]
 
 
-def with_comment(line: str, lines: Sequence[str]) -> list[str]:
+def _with_comment(line: str, lines: Sequence[str]) -> list[str]:
     """Adds comments to the line: one at its end, several above it."""
     if len(lines) == 1:
         return [f"{line} {commented(lines)[0]}"]
@@ -130,7 +130,7 @@ _BUILTINS = frozenset(("bool", "bytes", "dict", "float", "int", "list", "str", "
 
 
 @dataclass(frozen=True)
-class ExpressionScope:
+class _ExpressionScope:
     """Position of an expression. `owner` begins the names of its classes if shorter ones are taken. `shadowed` has the
     names with another meaning there. `level` is its depth within another expression. `inline` spells objects out as
     programs write them, for readers only."""
@@ -148,10 +148,10 @@ class _Pending:
     name: str
     shape: Shape
     doc: Doc
-    scope: ExpressionScope
+    scope: _ExpressionScope
 
 
-class PythonTypes:
+class _PythonTypes:
     """Prints types, and remembers the declarations that they need."""
 
     def __init__(self, definitions: Mapping[Definition, str], names: TypeNames, stream: str | None = None) -> None:
@@ -166,7 +166,7 @@ class PythonTypes:
         self._modules: set[str] = set()
         self._extends_typing = False
 
-    def show(self, shape: Shape, hint: str, scope: ExpressionScope) -> str:
+    def show(self, shape: Shape, hint: str, scope: _ExpressionScope) -> str:
         """Prints the type on one line. An object with properties becomes a class named after the hint."""
         scope = replace(scope, level=scope.level + 1)
         match shape:
@@ -193,7 +193,7 @@ class PythonTypes:
             case Object():
                 return self._object(shape, hint, scope)
 
-    def stream(self, item: str, scope: ExpressionScope) -> str:
+    def stream(self, item: str, scope: _ExpressionScope) -> str:
         """Prints the type of a stream with items of type `item`."""
         return f"{self._stream or self._word('AsyncIterator', scope)}[{item}]"
 
@@ -216,7 +216,7 @@ class PythonTypes:
 
     # --- expressions
 
-    def _word(self, name: str, scope: ExpressionScope) -> str:
+    def _word(self, name: str, scope: _ExpressionScope) -> str:
         module = "builtins" if name in _BUILTINS else "typing"
         if name in scope.shadowed:
             self._modules.add(module)
@@ -229,15 +229,15 @@ class PythonTypes:
         name = self._definitions[definition]
         if definition not in self._mentioned:
             self._mentioned.add(definition)
-            self._pending.append(_Pending(name, definition.shape or UNKNOWN, definition.doc, ExpressionScope(name)))
+            self._pending.append(_Pending(name, definition.shape or UNKNOWN, definition.doc, _ExpressionScope(name)))
         return name
 
-    def _union(self, members: Sequence[Shape], hint: str, scope: ExpressionScope) -> str:
+    def _union(self, members: Sequence[Shape], hint: str, scope: _ExpressionScope) -> str:
         """Prints constants as one `Literal`. Those with a fraction become `float`, because Python has no type for
         them."""
         known = [NUMBER if _is_fraction(each) else each for each in members if each != UNKNOWN]
         members = [*members_of(union(known)), *([UNKNOWN] if UNKNOWN in members else [])]
-        constants = ", ".join(constant_text(each) for each in members if isinstance(each, Constant))
+        constants = ", ".join(_constant_text(each) for each in members if isinstance(each, Constant))
         literal = f"{self._word('Literal', scope)}[{constants}]" if constants else ""
         are_several = sum(isinstance(each, Object) for each in members) > 1
         types: dict[str, None] = {}
@@ -249,15 +249,15 @@ class PythonTypes:
                 types[self.show(each, f"{hint}-{kind}", scope)] = None
         return " | ".join(types) if len(types) <= _MAX_BARS else f"{self._word('Union', scope)}[{', '.join(types)}]"
 
-    def _intersection(self, shape: Intersection, hint: str, scope: ExpressionScope) -> str:
+    def _intersection(self, shape: Intersection, hint: str, scope: _ExpressionScope) -> str:
         """Expands each intersection once. One that would contain itself without a class in between becomes `Any`."""
         key = (shape, scope.shadowed, scope.inline)
         if key not in self._intersections and len(self._intersections) < _MAX_INTERSECTIONS:
             self._intersections[key] = None
-            self._intersections[key] = self.show(worked_out(shape), hint, scope)
+            self._intersections[key] = self.show(_worked_out(shape), hint, scope)
         return self._intersections.get(key) or self._word("Any", scope)
 
-    def _array(self, shape: Array, hint: str, scope: ExpressionScope) -> str:
+    def _array(self, shape: Array, hint: str, scope: _ExpressionScope) -> str:
         tuple_layout = layout(shape)
         if tuple_layout is None:
             return self._word("Never", scope)
@@ -275,7 +275,7 @@ class PythonTypes:
             lengths[-1] = [*lengths[-1], f"*{self._word('tuple', scope)}[{self.show(rest, hint, scope)}, ...]"]
         return " | ".join(f"{self._word('tuple', scope)}[{', '.join(length) or '()'}]" for length in lengths)
 
-    def _object(self, shape: Object, hint: str, scope: ExpressionScope) -> str:
+    def _object(self, shape: Object, hint: str, scope: _ExpressionScope) -> str:
         if not listed(shape):
             otherwise = UNKNOWN if shape.additional is None and not shape.properties else NEVER
             values = self.show(extra_items(shape) or otherwise, f"{hint}-value", scope)
@@ -285,17 +285,17 @@ class PythonTypes:
             return f"{{{', '.join(members)}}}"
         return self._named(shape, hint, scope)
 
-    def _named(self, shape: Shape, hint: str, scope: ExpressionScope) -> str:
+    def _named(self, shape: Shape, hint: str, scope: _ExpressionScope) -> str:
         title = shape.title if isinstance(shape, Object) else ""
         base = pascal_case(title or hint)[:_MAX_NAME_CHARACTERS]
         name = self._names.pick(base, f"{pascal_case(scope.owner)[:_MAX_NAME_CHARACTERS]}{base}")
-        self._pending.append(_Pending(name, shape, Doc(), ExpressionScope(scope.owner)))
+        self._pending.append(_Pending(name, shape, Doc(), _ExpressionScope(scope.owner)))
         return name
 
     # --- declarations
 
     def _declaration(self, pending: _Pending) -> list[str]:
-        shape = worked_out(pending.shape)
+        shape = _worked_out(pending.shape)
         if isinstance(shape, Object) and listed(shape):
             return self._typed_dict(pending, shape)
         alias = f"{pending.name}: {self._word('TypeAlias', pending.scope)} = "
@@ -317,7 +317,7 @@ class PythonTypes:
         members = [
             line
             for each, text in zip(properties, types, strict=True)
-            for line in with_comment(
+            for line in _with_comment(
                 f"{each.name}: {text}" if is_class else f"{quoted(each.name)}: {text},", description_lines(each.doc)
             )
         ]
@@ -329,7 +329,7 @@ class PythonTypes:
         is_short = not any(each.doc for each in properties) and len(line) <= _LINE_CHARACTERS
         return [*commented(description_lines(pending.doc)), *([line] if is_short else [start, *indented(members), end])]
 
-    def _member(self, each: Property, scope: ExpressionScope, *, is_total: bool = True) -> str:
+    def _member(self, each: Property, scope: _ExpressionScope, *, is_total: bool = True) -> str:
         text = self.show(each.shape, each.name[:_MAX_NAME_CHARACTERS], scope)
         return text if each.required or not is_total else f"{self._word('NotRequired', scope)}[{text}]"
 
@@ -352,7 +352,7 @@ def listed(shape: Object) -> tuple[Property, ...]:
     return tuple(each for each in shape.properties if each.name and (is_open or each.required or each.shape != NEVER))
 
 
-def worked_out(shape: Shape) -> Shape:
+def _worked_out(shape: Shape) -> Shape:
     """Expands an intersection at the top of the shape, because Python has none. Widens it if the result is too long.
 
     Nested intersections stay, and are each expanded once.
@@ -385,7 +385,7 @@ def _kind_of(shape: Object) -> str:
     needed = [each for each in shape.properties if each.required]
     for each in needed:
         if isinstance(each.shape, Constant) and each.shape.kind == "string":
-            return constant_text(each.shape)[1:-1]
+            return _constant_text(each.shape)[1:-1]
     return needed[-1].name if needed else ""
 
 
@@ -427,7 +427,7 @@ def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = Fa
     signatures = {name: each._replace(doc=legend.docs[name]) for name, each in signatures.items()}
     names = TypeNames(PYTHON.taken | own_names | {"tools", "codemode"})
     stream = names.pick("ToolStream") if checked and any(each.is_stream for each in signatures.values()) else None
-    types = PythonTypes(name_definitions(signatures.values(), names), names, stream)
+    types = _PythonTypes(name_definitions(signatures.values(), names), names, stream)
     tree = _tree(signatures, types)
     lines = (*types.declarations(), *commented(legend.lines), *tree)
     return "".join(f"{line}\n" for line in lines) + (_STREAM.replace("ToolStream", stream) if stream else "")
@@ -435,9 +435,9 @@ def print_python(signatures: Mapping[ToolName, Signature], *, checked: bool = Fa
 
 def python_call(name: ToolName, signature: Signature) -> str | None:
     """Prints the call to a tool that mentions no definitions on one line; None if it does not fit on one line."""
-    types = PythonTypes({}, TypeNames())
+    types = _PythonTypes({}, TypeNames())
     path = _attribute("tools" if name.namespace is None else _attribute("tools", name.namespace), name.name)
-    parameters, returned = _parameters(name, _with_keywords(name, signature), types, ExpressionScope(name.name))
+    parameters, returned = _parameters(name, _with_keywords(name, signature), types, _ExpressionScope(name.name))
     shown = ", ".join(each.text for each in parameters)
     return None if types.needs_declarations else f"{path}({shown}) -> {returned}"
 
@@ -451,7 +451,7 @@ def _with_keywords(name: ToolName, signature: Signature, *, checked: bool = Fals
     return signature._replace(input=keywords or signature.input)
 
 
-def _tree(signatures: Mapping[ToolName, Signature], types: PythonTypes) -> list[str]:
+def _tree(signatures: Mapping[ToolName, Signature], types: _PythonTypes) -> list[str]:
     """Prints the class `tools`: methods without a namespace first, then a class for each namespace."""
     entries: list[str] = []
     names = {name.namespace or name.name for name in signatures}
@@ -463,7 +463,7 @@ def _tree(signatures: Mapping[ToolName, Signature], types: PythonTypes) -> list[
         scope = frozenset(shadowed)
         methods: list[str] = []
         for name, signature in members.items():
-            method = _method(name, signature, types, ExpressionScope(name.name, scope))
+            method = _method(name, signature, types, _ExpressionScope(name.name, scope))
             methods += _declaration_lines(owner, name.name, method)
         entries += methods if namespace is None else _declaration_lines("tools", namespace, _class(namespace, methods))
     return _class("tools", entries)
@@ -483,7 +483,7 @@ def _attribute(owner: str, name: str) -> str:
     return f"{owner}.{name}" if is_name(name) else f"getattr({owner}, {quoted(name)})"
 
 
-def _method(name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope) -> list[str]:
+def _method(name: ToolName, signature: Signature, types: _PythonTypes, scope: _ExpressionScope) -> list[str]:
     parameters, returned = _parameters(name, signature, types, scope)
     documented = docstring(tool_lines(signature.doc))
     start, end = (
@@ -493,7 +493,7 @@ def _method(name: ToolName, signature: Signature, types: PythonTypes, scope: Exp
     head = [f"{start}{', '.join(each.text for each in parameters)}{end}"]
     if any(each.description for each in parameters) or (len(head[0]) > _LINE_CHARACTERS and parameters):
         star = "*," if parameters[0].text == "*" else ""
-        lines = [with_comment(f"{each.text},", each.description) for each in parameters[bool(star) :]]
+        lines = [_with_comment(f"{each.text},", each.description) for each in parameters[bool(star) :]]
         head = [f"{start}{star}", *indented([line for each in lines for line in each]), end]
     return ["@staticmethod", *head, *indented(documented)]
 
@@ -504,7 +504,7 @@ class _Parameter(NamedTuple):
 
 
 def _parameters(
-    name: ToolName, signature: Signature, types: PythonTypes, scope: ExpressionScope
+    name: ToolName, signature: Signature, types: _PythonTypes, scope: _ExpressionScope
 ) -> tuple[list[_Parameter], str]:
     """Returns the declared parameters of the function, and its return type."""
     keywords = _keywords(signature.input)
@@ -535,7 +535,7 @@ def _keywords(shape: Shape) -> Object | None:
         if not isinstance(shape, TypeReference):
             break
         shape = shape.definition.shape or UNKNOWN
-    shape = worked_out(shape)
+    shape = _worked_out(shape)
     if not isinstance(shape, Object) or extra_items(shape) is not None:
         return None
     properties = listed(shape)
@@ -556,4 +556,4 @@ def _default(each: Property) -> str:
     shape = constants([value])
     if union((accepted, shape)) != accepted:
         return "..."
-    return constant_text(shape) if isinstance(shape, Constant) else "None"
+    return _constant_text(shape) if isinstance(shape, Constant) else "None"

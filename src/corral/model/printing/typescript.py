@@ -52,7 +52,7 @@ _OBJECT_MEMBERS = frozenset(
 """Members that every TypeScript object has: an optional property with such a name must allow their types."""
 
 
-def type_expression(shape: Shape, names: Mapping[Definition, str], *, unknown: str = "unknown") -> str:
+def _type_expression(shape: Shape, names: Mapping[Definition, str], *, unknown: str = "unknown") -> str:
     """Prints the type, on one line if it is short and has no comments. Each definition in it needs a name.
 
     `unknown` is printed for unknown types.
@@ -74,7 +74,7 @@ def description_lines(doc: Doc) -> list[str]:
     return describing.description_lines(doc, default=None if doc.default == "null" else doc.default)
 
 
-def property_key(name: str) -> str:
+def _property_key(name: str) -> str:
     """Returns the name as a key of an object type, quoted if necessary."""
     return name if _BARE_KEY.fullmatch(name) else string_literal(name)
 
@@ -142,7 +142,7 @@ class _Printer:
     def _property(self, each: Property) -> str:
         optional = "" if each.required else "?"
         types = " | ".join((self.show(each.shape), *_inherited(each)))
-        return f"{property_key(each.name)}{optional}: {types}"
+        return f"{_property_key(each.name)}{optional}: {types}"
 
     def _index_signatures(self, shape: Object) -> Iterator[str]:
         """Yields index signatures. Each must allow the types of all properties and narrower signatures in its range."""
@@ -216,7 +216,7 @@ def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = F
 def print_typescript(signatures: Mapping[ToolName, Signature], *, checked: bool = False) -> str:
     """Declares `tools`, and the types that they mention."""
     names = name_definitions(signatures.values(), TypeNames())
-    show = partial(type_expression, names=names, unknown="any" if checked else "unknown")
+    show = partial(_type_expression, names=names, unknown="any" if checked else "unknown")
     types = [
         f"{commented(description_lines(definition.doc))}type {name} = {show(definition.shape or UNKNOWN)};\n"
         for definition, name in sorted(names.items(), key=lambda item: item[1])
@@ -231,13 +231,13 @@ def print_typescript(signatures: Mapping[ToolName, Signature], *, checked: bool 
 
 def typescript_call(name: ToolName, signature: Signature) -> str:
     """Prints the call to a tool that mentions no definitions on one line, without comments."""
-    return f"tools.{name}{_parameters(signature, partial(type_expression, names={}))}"
+    return f"tools.{name}{_parameters(signature, partial(_type_expression, names={}))}"
 
 
 def _method(name: ToolName, signature: Signature, show: Callable[[Shape], str], *, checked: bool) -> str:
     options = members_of(signature.input) if checked and name in _WITH_OPTIONS else ()
     options = [each for each in options if isinstance(each, Object)]
-    return f"{property_key(name.name)}{_parameters(signature, show, options, checked=checked)}"
+    return f"{_property_key(name.name)}{_parameters(signature, show, options, checked=checked)}"
 
 
 def _parameters(
@@ -259,7 +259,7 @@ def _tree(methods: Mapping[ToolName, str]) -> str:
     entries: list[str] = []
     for namespace, group in groupby(methods.items(), key=lambda item: item[0].namespace):
         members = [method for _, method in group]
-        entries += members if namespace is None else [f"{property_key(namespace)}: {_block(members)};"]
+        entries += members if namespace is None else [f"{_property_key(namespace)}: {_block(members)};"]
     return _block(entries)
 
 

@@ -10,7 +10,7 @@ _MAX_SPELT_ITEMS = 4
 """Maximum number of items beyond the prefix that are spelt out."""
 
 
-class Layout(NamedTuple):
+class _Layout(NamedTuple):
     spelt: tuple[Shape, ...]
     """Items that are spelt out; empty for a plain list."""
     required: int
@@ -19,7 +19,7 @@ class Layout(NamedTuple):
     """Shape of further items; None if there cannot be any."""
 
 
-def layout(shape: Array) -> Layout | None:
+def layout(shape: Array) -> _Layout | None:
     """Returns the layout of the array's type; None if no array can match."""
     rest = UNKNOWN if shape.rest is None else shape.rest
     known, least = len(shape.prefix), shape.min_items
@@ -28,10 +28,10 @@ def layout(shape: Array) -> Layout | None:
     if most is not None and least > most:
         return None
     if not known and most != 0 and not (most is not None and least == most <= _MAX_SPELT_ITEMS):
-        return Layout((), 0, rest)
+        return _Layout((), 0, rest)
     spelt = _spelt_items(known, least, most)
     items = (*shape.prefix, *(rest for _ in range(known, spelt)))[:spelt]
-    return Layout(items, min(least, spelt), rest if most is None or most > spelt else None)
+    return _Layout(items, min(least, spelt), rest if most is None or most > spelt else None)
 
 
 def _spelt_items(known: int, least: int, most: int | None) -> int:

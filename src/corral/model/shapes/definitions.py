@@ -41,7 +41,7 @@ class _SharedDocument:
         return "$schemas", number
 
 
-class SharedDocuments:
+class _SharedDocuments:
     """Documents of one text. Two schemas share a definition if it is the same Python object."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Definitions:
     """Definitions read so far, by document and target."""
 
     def __init__(self) -> None:
-        self.shared_documents = SharedDocuments()
+        self.shared_documents = _SharedDocuments()
         self._known: dict[tuple[IndexedSchema, ReferenceTarget], Definition] = {}
         self._namesakes: dict[tuple[str, str], list[tuple[IndexedSchema, ReferenceTarget]]] = {}
 

@@ -295,7 +295,7 @@ def _character(atom: str) -> str | None:
     return None if len(atom) == 1 or atom[1].isalnum() else atom[1]
 
 
-def read_object(keywords: dict[str, object], read: Callable[[object], Shape], names: object) -> Shape:
+def _read_object(keywords: dict[str, object], read: Callable[[object], Shape], names: object) -> Shape:
     """Returns the objects that the keywords allow.
 
     Args:
@@ -607,7 +607,7 @@ class Reader:
             case "null":
                 return NULL
             case "object":
-                return read_object(keywords, partial(self._read, scope=scope), self._names(keywords, scope))
+                return _read_object(keywords, partial(self._read, scope=scope), self._names(keywords, scope))
             case "array":
                 return self._array(keywords, scope)
             case _:

@@ -60,7 +60,7 @@ class Origins:
                 keys = value.children_by_field_name("subscript")
                 if whole is None or len(keys) != 1:
                     return None
-                key = key_in(keys[0])
+                key = _key_in(keys[0])
                 return whole.part(key) if key is not None or keys[0].type in ("integer", "unary_operator") else None
             case "attribute":
                 name = text_of(part(value, "attribute"))
@@ -146,7 +146,7 @@ class Origins:
         return None if whole is None else whole.part(None)
 
 
-def key_in(literal: Node) -> str | None:
+def _key_in(literal: Node) -> str | None:
     """Returns the text of a plain string literal."""
     parts = literal.named_children
     is_plain = literal.type == "string" and text_of(literal)[:1] in "\"'"

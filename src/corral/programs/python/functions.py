@@ -45,7 +45,7 @@ class Functions:
     def __init__(self, root: Node, names: Names, *, only_usual: bool = False) -> None:
         self._names = names
         self._only_usual = only_usual
-        self.all = [defined for each in statements(root) if (defined := function_of(each)) is not None]
+        self.all = [defined for each in statements(root) if (defined := _function_of(each)) is not None]
         self._by_name = {function.name: function for function in self.all}
 
     def named(self, name: str) -> Function | None:
@@ -79,7 +79,7 @@ class Functions:
             return True
 
 
-def function_of(statement: Node) -> Function | None:
+def _function_of(statement: Node) -> Function | None:
     """Returns the function that a statement defines, or binds to a variable."""
     node = statement
     if statement.type == "decorated_definition":

@@ -281,7 +281,7 @@ _OTHER_CLASSES = frozenset({"timedelta", "date", "timezone", "UTC", "tzinfo", "d
 """Members of the module `datetime`; any other member belongs to the class."""
 
 
-class Forgotten(NamedTuple):
+class _Forgotten(NamedTuple):
     """Imports added to a program: modules, names, and warnings about them."""
 
     modules: tuple[str, ...] = ()
@@ -289,14 +289,14 @@ class Forgotten(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def add_imports(root: Node, text: bytes, edits: Edits, places: Places, bound: Collection[str] = ()) -> Forgotten:
+def add_imports(root: Node, text: bytes, edits: Edits, places: Places, bound: Collection[str] = ()) -> _Forgotten:
     """Imports standard library names that a program uses but does not bind, and are not `bound` before.
 
     Raises ProgramRejected if `datetime` is not imported and used both as the module and as the class.
     """
     words = sorted({match[0].decode() for match in _WORD.finditer(text)}.difference(bound))
     if not words or _STAR.search(text):
-        return Forgotten()
+        return _Forgotten()
     names = Names(root, text)
     lines: dict[str, None] = {}
     remarks: list[Diagnostic] = []
@@ -309,11 +309,11 @@ def add_imports(root: Node, text: bytes, edits: Edits, places: Places, bound: Co
                 message = f"`{line}` was added: the program uses it without importing it."
                 remarks.append(places.remark("warning", "import_added", message, uses[0].start_byte))
     except TooMuch:
-        return Forgotten()
+        return _Forgotten()
     if lines:
         _insert(root, edits, list(lines))
     modules = dict.fromkeys(line.split()[1].partition(".")[0] for line in lines)
-    return Forgotten(tuple(modules), tuple(remarks), tuple(line.split()[-1].partition(".")[0] for line in lines))
+    return _Forgotten(tuple(modules), tuple(remarks), tuple(line.split()[-1].partition(".")[0] for line in lines))
 
 
 def free_classes(root: Node, text: bytes, added: Collection[str], imported: Iterable[str]) -> tuple[str, ...]:

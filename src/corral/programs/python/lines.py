@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-MAX_BRACKETS = 200
+_MAX_BRACKETS = 200
 """Maximum nesting of brackets that CPython accepts."""
 _MAX_JOINED = 100
 """Maximum number of consecutive lines joined by backslashes: the parser's time is quadratic in it."""
@@ -91,7 +91,7 @@ def _read(text: bytes) -> Lines:
                 sign = bracket[0]
                 if sign in _CLOSER_OF:
                     opened.append(_CLOSER_OF[sign])
-                    if len(opened) > MAX_BRACKETS and too_deep is None:
+                    if len(opened) > _MAX_BRACKETS and too_deep is None:
                         too_deep = row.start(2) + bracket.start()
                 elif not opened or opened.pop() != sign:
                     broken = True

@@ -41,7 +41,7 @@ _INDENT = b" " * 8
 """Width of a tab, so that lines with tabs and lines with spaces stay at the same distance."""
 
 
-def wrap_in_function(
+def _wrap_in_function(
     root: Node, returns: list[Node], strings: list[tuple[int, int]], edits: Edits, ending: list[str]
 ) -> list[str]:
     """Adds the edits that move top-level code with `return` into a function. Returns the lines to run after it."""
@@ -140,7 +140,7 @@ _HIDDEN = re.compile(
 """Names through which a program can reach the tools without naming them."""
 
 
-class ToolUses(NamedTuple):
+class _ToolUses(NamedTuple):
     """Uses of tools in a program."""
 
     references: References
@@ -148,7 +148,9 @@ class ToolUses(NamedTuple):
     """Calls that certainly refer to a tool, with its path."""
 
 
-def tool_uses(root: Node, text: bytes, names: Names, imports: Imports, entered: list[Node], places: Places) -> ToolUses:
+def _tool_uses(
+    root: Node, text: bytes, names: Names, imports: Imports, entered: list[Node], places: Places
+) -> _ToolUses:
     """Returns the tools that a program refers to. `entered` are its functions that are called with the tools."""
     search = _Search(root, text, names, imports)
     try:
@@ -158,7 +160,7 @@ def tool_uses(root: Node, text: bytes, names: Names, imports: Imports, entered: 
     named_at = sorted(search.named.items(), key=lambda each: each[1])
     named = [(path, places.at(offset)) for path, offset in named_at]
     references = tuple(ToolReference(path, place.line, place.column) for path, place in named)
-    return ToolUses(References(references, search.computed), sorted(search.calls, key=lambda each: each[0].start_byte))
+    return _ToolUses(References(references, search.computed), sorted(search.calls, key=lambda each: each[0].start_byte))
 
 
 class _Search:
@@ -366,10 +368,10 @@ def _prepared(source: str, root: Node, recovered: _Recovered, bound: frozenset[s
     imports = rewrite_imports(survey.imports, edits, root, names, forgotten.names, places)
     made = edits.made
     ending = give_result(root, edits, names, functions, places, survey.returns)
-    uses = tool_uses(root, text, names, imports, ending.entered, places)
+    uses = _tool_uses(root, text, names, imports, ending.entered, places)
     code = [*ending.code, *(awaited_result() if starts_tasks(text) else ())]
     if not survey.yields and any(each.start_byte not in ending.returns for each in survey.returns):
-        code = wrap_in_function(root, survey.returns, survey.strings, edits, code)
+        code = _wrap_in_function(root, survey.returns, survey.strings, edits, code)
     suffix = "".join(f"\n{line}" for line in code)
     edited, positions = edits.apply(suffix=suffix.encode())
     program = Program(

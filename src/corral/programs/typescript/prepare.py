@@ -77,7 +77,7 @@ class _Open(NamedTuple):
     offset: int
 
 
-def check_brackets(root: Node, text: bytes) -> None:
+def _check_brackets(root: Node, text: bytes) -> None:
     """Raises ProgramRejected for an unmatched or unclosed bracket, template or comment.
 
     Also raises it if so many tokens were skipped that the depth is unknown.
@@ -326,7 +326,7 @@ def _recovered(source: str) -> _Recovered:
     program, root = text.encode(), trees.of(text).root_node
     if root.has_error:
         _refuse_other_languages(program)
-        check_brackets(root, program)
+        _check_brackets(root, program)
     return _Recovered(root, program, recovered.blocks, diagnostics, program).read_again()
 
 

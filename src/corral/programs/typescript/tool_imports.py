@@ -40,7 +40,7 @@ class ToolImport(NamedTuple):
     node: Node
 
 
-class Binding(NamedTuple):
+class _Binding(NamedTuple):
     imported: str | None
     """None for the whole module."""
     local: str
@@ -94,33 +94,33 @@ def own_tools(root: Node) -> Node | None:
     return None
 
 
-def bindings_of(clause: Node) -> list[Binding]:
+def bindings_of(clause: Node) -> list[_Binding]:
     """Returns what an import binds, without types."""
-    bindings: list[Binding] = []
+    bindings: list[_Binding] = []
     for each in clause.named_children:
         if each.type == "identifier":
-            bindings.append(Binding(None, text_of(each), each))
+            bindings.append(_Binding(None, text_of(each), each))
         elif each.type == "namespace_import":
-            bindings.append(Binding(None, text_of(each.named_children[-1]), each))
+            bindings.append(_Binding(None, text_of(each.named_children[-1]), each))
         elif each.type == "named_imports":
             for specifier in each.named_children:
                 name, alias = part(specifier, "name"), part(specifier, "alias")
                 if name is not None and specifier.children[0].type not in ("type", "typeof"):
                     imported = None if text_of(name) == "default" else text_of(name)
-                    bindings.append(Binding(imported, text_of(alias or name), name))
+                    bindings.append(_Binding(imported, text_of(alias or name), name))
     return bindings
 
 
-def _is_all(binding: Binding) -> bool:
+def _is_all(binding: _Binding) -> bool:
     """True if a binding is the tools, whatever the module."""
     return binding.imported in _TOOLS or (binding.imported is None and binding.local in _TOOLS)
 
 
-def _is_global(binding: Binding) -> bool:
+def _is_global(binding: _Binding) -> bool:
     return _is_all(binding) or binding.imported in _ERRORS
 
 
-def _value(binding: Binding) -> str:
+def _value(binding: _Binding) -> str:
     if binding.imported is None or binding.imported in _TOOLS:
         return "tools"
     if binding.imported in _ERRORS:

@@ -83,9 +83,9 @@ __all__ = ["GraphqlBridge"]
 # --- responses over HTTP ------------------------------------------------------------------------------------
 
 _JSON = "application/json"
-GRAPHQL_JSON = "application/graphql-response+json"
+_GRAPHQL_JSON = "application/graphql-response+json"
 EVENTS = "text/event-stream"
-COMPLETE = b"event: complete\ndata:\n\n"
+_COMPLETE = b"event: complete\ndata:\n\n"
 
 
 def accepted(head: RequestHead) -> tuple[str, bool]:
@@ -94,14 +94,14 @@ def accepted(head: RequestHead) -> tuple[str, bool]:
         if name == b"accept":
             text = value.decode("latin-1").lower()
             events = EVENTS in text or "*/*" in text
-            if GRAPHQL_JSON in text:
-                return GRAPHQL_JSON, events
+            if _GRAPHQL_JSON in text:
+                return _GRAPHQL_JSON, events
             only_events = EVENTS in text and _JSON not in text and "*/*" not in text
             return (EVENTS if only_events else _JSON), events
     return _JSON, True
 
 
-def result_json(result: ExecutionResult) -> bytes:
+def _result_json(result: ExecutionResult) -> bytes:
     """Writes a result. An error without a code means that a value does not match its type."""
     content: dict[str, Any] = {}
     if result.errors:
@@ -120,16 +120,16 @@ def event(content: bytes) -> bytes:
     return b"event: next\ndata: %b\n\n" % content
 
 
-def extensions_of(error: CallError) -> dict[str, Any]:
+def _extensions_of(error: CallError) -> dict[str, Any]:
     """Returns the members of an error, for its `extensions`."""
     members = error_content(error)
     del members["message"]
     return members
 
 
-def failed_json(error: CallError) -> bytes:
+def _failed_json(error: CallError) -> bytes:
     """Writes the result of a request that failed as a whole."""
-    return to_json({"errors": [{"message": error.message, "extensions": extensions_of(error)}]})
+    return to_json({"errors": [{"message": error.message, "extensions": _extensions_of(error)}]})
 
 
 # --- calls of one operation ---------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ _MOST_INPUT_BYTES = 8_000_000
 """Maximum bytes of all inputs of a request's calls."""
 
 
-class OperationCalls:
+class _OperationCalls:
     """Context of an operation. Each field that represents a call becomes a call of the execution."""
 
     def __init__(self, host: BridgeHost, grant: Grant, body_bytes: int) -> None:
@@ -153,7 +153,7 @@ class OperationCalls:
         """Calls a tool and returns its result as plain JSON data. Raises GraphQLError."""
         reply = await self.handle(self._request(tool, input))
         if reply.error is not None:
-            raise error_of(reply.error)
+            raise _error_of(reply.error)
         if reply.nothing:
             return None
         size = 0 if reply.encoded is None else len(reply.encoded.text)
@@ -163,7 +163,7 @@ class OperationCalls:
         """Does the same as `call`, for read-only tools. Raises GraphQLError for others."""
         known_tool = self._grant.peek_tool(tool)
         if known_tool is not None and not known_tool.read_only:
-            raise error_of(AccessDenied(f"tool {tool!r} is not read-only; call it in a mutation"))
+            raise _error_of(AccessDenied(f"tool {tool!r} is not read-only; call it in a mutation"))
         return await self.call(tool, input)
 
     async def call_many(self, calls: object) -> object:
@@ -187,7 +187,7 @@ class OperationCalls:
             requests, _ = await self._read(calls)
             first = self._count(len(requests))
         except CorralError as error:
-            raise error_of(error) from None
+            raise _error_of(error) from None
         return [(each.sequence, each._replace(sequence=first + index)) for index, each in enumerate(requests)]
 
     async def stream(self, tool: str, input: object, opened: OpenStream) -> Reply:
@@ -197,7 +197,7 @@ class OperationCalls:
     def _request(self, tool: str, input: object) -> CallRequest:
         size = self._body_bytes
         if self._calls * size > _MOST_INPUT_BYTES:  # several calls can have the same variable as their input
-            raise error_of(
+            raise _error_of(
                 MessageTooLarge(f"the calls of the request have more than {_MOST_INPUT_BYTES} bytes of input")
             )
         if size > self._grant.limits.tool_input_bytes:
@@ -205,7 +205,7 @@ class OperationCalls:
         try:
             return CallRequest(tool, input, self._count(1), size)
         except CorralError as error:
-            raise error_of(error) from None
+            raise _error_of(error) from None
 
     def _count(self, calls: int) -> int:
         self._calls += calls
@@ -219,7 +219,7 @@ class OperationCalls:
             requests, _ = await self._read(calls)
             return Batch(self._host, self._grant, "graphql", requests, reads_streams=True)
         except CorralError as error:
-            raise error_of(error) from None
+            raise _error_of(error) from None
 
     async def _read(self, calls: object) -> tuple[list[CallRequest], bool]:
         size, grant = self._body_bytes, self._grant
@@ -236,14 +236,14 @@ def _plain(reply: Reply) -> object:
     return from_json(reply.encoded.text)  # plain JSON has times and the like as strings
 
 
-def error_of(error: CallError | CorralError) -> GraphQLError:
+def _error_of(error: CallError | CorralError) -> GraphQLError:
     """Converts an error to a field's error, whose `extensions` have the members of the original."""
     if not isinstance(error, CallError):
         error = CallError.of(error)
-    return GraphQLError(error.message, extensions=extensions_of(error))
+    return GraphQLError(error.message, extensions=_extensions_of(error))
 
 
-class OperationStream(EventStream):
+class _OperationStream(EventStream):
     """Streamed body of the response to one operation."""
 
     _calling = False
@@ -255,11 +255,11 @@ class OperationStream(EventStream):
 
     async def end(self, error: CallError) -> None:
         """Sends an error, and ends the response."""
-        await self.write(event(failed_json(error)) + COMPLETE, last=True)
+        await self.write(event(_failed_json(error)) + _COMPLETE, last=True)
 
     async def send_one(self, content: bytes) -> None:
         """Sends the only result of an operation, and ends the response."""
-        await self.write(event(content) + COMPLETE, last=True)
+        await self.write(event(content) + _COMPLETE, last=True)
 
     async def subscribe(
         self,
@@ -267,7 +267,7 @@ class OperationStream(EventStream):
         document: DocumentNode,
         variables: dict[str, Any] | None,
         name: str | None,
-        calls: OperationCalls,
+        calls: _OperationCalls,
     ) -> None:
         """Executes a subscription, with a result for each item."""
 
@@ -279,37 +279,37 @@ class OperationStream(EventStream):
         first = result(None)
         requested = calls.requested
         if requested is None or first.errors or not first.data:
-            return await self.send_one(result_json(first))
+            return await self.send_one(_result_json(first))
         [key] = first.data
         if requested.tool is None:
             return await self.call_many(to_json(key), requested.input, calls)
 
         async def write_items(items: Sequence[EncodedValue]) -> None:
-            await self.write(b"".join(event(result_json(result((from_json(item.text),)))) for item in items))
+            await self.write(b"".join(event(_result_json(result((from_json(item.text),)))) for item in items))
 
         await self.write(b":\n\n")
         items = PlainLineStream(write_items)
         async with items.written():
             reply = await calls.stream(requested.tool, requested.input, items.open)
         if reply.error is not None:
-            error = ExecutionResult({key: None}, [error_of(reply.error)])
-            return await self.send_one(result_json(error))
+            error = ExecutionResult({key: None}, [_error_of(reply.error)])
+            return await self.send_one(_result_json(error))
         if not reply.nothing:  # the tool no longer streams
-            await self.write(event(result_json(result((reply.value,)))))
-        await self.write(COMPLETE, last=True)
+            await self.write(event(_result_json(result((reply.value,)))))
+        await self.write(_COMPLETE, last=True)
         return None
 
-    async def call_many(self, key: bytes, requests: object, calls: OperationCalls) -> None:
+    async def call_many(self, key: bytes, requests: object, calls: _OperationCalls) -> None:
         """Makes calls of corral's own runtimes. Each event has a line of the HTTP bridge, under the key `_calls`."""
 
         async def write(data: bytes, /, *, last: bool = False) -> None:
             shown = event(b'{"data":{%b:%b}}' % (key, data.rstrip())) if data else b""
-            await self.write(shown + (COMPLETE if last else b""), last=last)
+            await self.write(shown + (_COMPLETE if last else b""), last=last)
 
         try:
             batch = await calls.batch(requests)
         except GraphQLError as error:
-            return await self.send_one(result_json(ExecutionResult(None, [error])))
+            return await self.send_one(_result_json(ExecutionResult(None, [error])))
         self._calling = True
         await batch.answer(write)
         return None
@@ -338,7 +338,7 @@ class _Size(NamedTuple):
 _NOTHING = _Size(0, 0, 0)
 
 
-async def document_of(text: str, tools: ToolSchema) -> DocumentNode:
+async def _document_of(text: str, tools: ToolSchema) -> DocumentNode:
     """Returns the parsed and validated document of a request.
 
     Raises:
@@ -360,7 +360,7 @@ async def document_of(text: str, tools: ToolSchema) -> DocumentNode:
     return document
 
 
-def operation_of(document: DocumentNode, name: str | None) -> OperationDefinitionNode:
+def _operation_of(document: DocumentNode, name: str | None) -> OperationDefinitionNode:
     """Returns the operation to execute.
 
     Raises:
@@ -376,7 +376,7 @@ def operation_of(document: DocumentNode, name: str | None) -> OperationDefinitio
     return operations[0]
 
 
-def is_introspection(operation: OperationDefinitionNode) -> bool:
+def _is_introspection(operation: OperationDefinitionNode) -> bool:
     """True if the operation requests nothing but the schema, directly in its own fields."""
     return all(
         isinstance(field, FieldNode) and field.name.value.startswith("__")
@@ -504,7 +504,7 @@ _HEADERS = {
 }
 
 
-class Graphiql:
+class _Graphiql:
     """Page at `/graphiql`, and its files, which are read once. The user types a token into the page, which does not
     store it.
 
@@ -562,7 +562,7 @@ class _GraphqlApp(BridgeApp):
     prefix = "/graphql"
 
     def __init__(
-        self, bridge: GraphqlBridge, host: BridgeHost, schemas: DocumentCache[ToolSchema], graphiql: Graphiql | None
+        self, bridge: GraphqlBridge, host: BridgeHost, schemas: DocumentCache[ToolSchema], graphiql: _Graphiql | None
     ) -> None:
         super().__init__(bridge, host)
         self._schemas = schemas
@@ -597,7 +597,7 @@ class _GraphqlApp(BridgeApp):
         if not is_get and not head.is_json:
             return self.refuse(head, NOT_JSON, 415)
         media_type, reads_events = accepted(head)
-        stream = OperationStream(send)
+        stream = _OperationStream(send)
         async with (
             watch_request(grant, receive, stream.heartbeat) as watch,
             Body(head, receive, 0 if is_get else most_body_bytes(grant), grant) as body,
@@ -605,13 +605,13 @@ class _GraphqlApp(BridgeApp):
             request = _read(_query_parameters(head) if is_get else parse_json(body))
             watch.body_received()
             if request["query"] == _OF_RUNTIMES and not is_get and reads_events:  # without the schema
-                calls = OperationCalls(self._host, grant, len(body))
+                calls = _OperationCalls(self._host, grant, len(body))
                 await stream.call_many(b'"_calls"', (request.get("variables") or {}).get("calls"), calls)
                 return None
             tools = await self._schemas.of(grant)
             try:
-                document = await document_of(request["query"], tools)
-                operation = operation_of(document, request.get("operationName"))
+                document = await _document_of(request["query"], tools)
+                operation = _operation_of(document, request.get("operationName"))
                 kind = operation.operation
                 if kind is OperationType.SUBSCRIPTION and not reads_events:
                     raise MalformedMessage("subscriptions need the header accept: text/event-stream")
@@ -619,7 +619,7 @@ class _GraphqlApp(BridgeApp):
                 return _not_executed(error, media_type)
             if is_get and kind is not OperationType.QUERY:
                 return self.refuse(head, BridgeError("GET is for queries only; send this operation by POST"), 405)
-            calls = OperationCalls(self._host, grant, len(body) or len(request["query"]))
+            calls = _OperationCalls(self._host, grant, len(body) or len(request["query"]))
             if kind is OperationType.SUBSCRIPTION:
                 await stream.subscribe(tools, document, request.get("variables"), request.get("operationName"), calls)
                 return None
@@ -639,7 +639,7 @@ async def _execute(
     document: DocumentNode,
     operation: OperationDefinitionNode,
     request: Operation,
-    calls: OperationCalls,
+    calls: _OperationCalls,
 ) -> bytes:
     """Executes a query or mutation. One that requests nothing but the schema is executed once, in a thread."""
     variables, name = request.get("variables"), request.get("operationName")
@@ -647,7 +647,7 @@ async def _execute(
     def run() -> Awaitable[ExecutionResult] | ExecutionResult:
         return tools.execute(document, calls, variables=variables, operation=name)
 
-    if is_introspection(operation):
+    if _is_introspection(operation):
         key = (request["query"], name, to_json(variables))
         content = tools.introspections.get(key)
         if content is None:
@@ -655,7 +655,7 @@ async def _execute(
             def introspect() -> bytes:
                 result = run()
                 assert isinstance(result, ExecutionResult)
-                return result_json(result)
+                return _result_json(result)
 
             content = await run_in_own_thread(introspect, abandon_on_cancel=True)
             tools.introspections[key] = content
@@ -663,7 +663,7 @@ async def _execute(
                 tools.introspections.popitem(last=False)
         return content
     result = run()
-    return result_json(result if isinstance(result, ExecutionResult) else await result)
+    return _result_json(result if isinstance(result, ExecutionResult) else await result)
 
 
 def _read(raw: object) -> Operation:
@@ -693,9 +693,9 @@ def _query_parameters(head: RequestHead) -> dict[str, object]:
 def _not_executed(refused: BridgeError, media_type: str) -> Response:
     """Makes the response to an invalid operation: according to the specification 200 in plain JSON, else 400."""
     error = CallError.of(refused)
-    content = failed_json(error)
+    content = _failed_json(error)
     if media_type == EVENTS:
-        return Response(event(content) + COMPLETE, media_type=EVENTS)
+        return Response(event(content) + _COMPLETE, media_type=EVENTS)
     return failed(content, error, 200 if media_type == _JSON else 400, media_type)
 
 
@@ -724,7 +724,7 @@ class GraphqlBridge(WebBridge):
     ) -> None:
         super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
         self._schemas = DocumentCache(make_schema, lambda tools: tools.estimated_bytes)
-        self._graphiql = None if graphiql is None else Graphiql(Path(graphiql))
+        self._graphiql = None if graphiql is None else _Graphiql(Path(graphiql))
         self._has_page = self._graphiql is not None
 
     @override
@@ -733,7 +733,7 @@ class GraphqlBridge(WebBridge):
 
     @override
     def refusal(self, head: RequestHead, error: CallError, status: int) -> ASGIApp:
-        return failed(failed_json(error), error, status)
+        return failed(_failed_json(error), error, status)
 
     @override
     async def document(self, grant: Grant) -> Document:

@@ -65,7 +65,7 @@ _PAGES = frozenset({"nodes", "edges", "node", "pageInfo", "items"})
 _PAGE_ARGUMENTS = frozenset({"first", "last", "limit", "after", "before", "offset"})
 
 
-class InvalidSelection(ValueError):
+class _InvalidSelection(ValueError):
     """The text is not a selection set."""
 
 
@@ -160,13 +160,13 @@ def further_fields(text: str) -> str:
     """Returns fields to add to a selection set, without the surrounding braces.
 
     Raises:
-        InvalidSelection: the text contains anything but fields and inline fragments.
+        _InvalidSelection: the text contains anything but fields and inline fragments.
     """
     text = text.strip()
     try:
         document = parse(text if text.startswith("{") else f"{{ {text} }}", no_location=True, max_tokens=_MAX_TOKENS)
     except GraphQLError as error:
-        raise InvalidSelection(error.message) from None
+        raise _InvalidSelection(error.message) from None
     [operation, *others] = document.definitions
     if (
         others
@@ -176,14 +176,14 @@ def further_fields(text: str) -> str:
         or operation.variable_definitions
         or operation.directives
     ):
-        raise InvalidSelection("only fields and inline fragments can be selected")
+        raise _InvalidSelection("only fields and inline fragments can be selected")
 
     class Refuse(Visitor):
         def enter_variable(self, _node: VariableNode, *_: Any) -> None:
-            raise InvalidSelection("variables cannot be used; write literal values")
+            raise _InvalidSelection("variables cannot be used; write literal values")
 
         def enter_fragment_spread(self, _node: FragmentSpreadNode, *_: Any) -> None:
-            raise InvalidSelection("named fragments cannot be used; write `... on Type { }`")
+            raise _InvalidSelection("named fragments cannot be used; write `... on Type { }`")
 
     visit(operation, Refuse())
     return print_ast(operation.selection_set).removeprefix("{").removesuffix("}").strip()
@@ -368,7 +368,7 @@ class Endpoint:
             return self.further
         try:
             return f"{self.further} {further_fields(selection)}"
-        except InvalidSelection as error:
+        except _InvalidSelection as error:
             raise ToolError(f"{self._select_name}: {error}") from None
 
     def _text(self, variables: Mapping[str, Any], further: str) -> str:
@@ -638,7 +638,7 @@ def _address(text: str) -> httpx.URL:
 def _further(name: str, text: str) -> str:
     try:
         return further_fields(text)
-    except InvalidSelection as error:
+    except _InvalidSelection as error:
         raise ConfigError(f"select[{name!r}] is not a selection of fields: {error}") from None
 
 

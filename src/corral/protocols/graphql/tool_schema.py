@@ -51,7 +51,7 @@ def is_name(text: str) -> bool:
     return len(text) <= _MOST_CHARACTERS and _NAME.fullmatch(text) is not None
 
 
-def distinct_names(names: Iterable[str], reserved: Collection[str] = ()) -> dict[str, str]:
+def _distinct_names(names: Iterable[str], reserved: Collection[str] = ()) -> dict[str, str]:
     """Maps each name to one that GraphQL allows: itself, or a similar one with a hash of the original."""
     originals = list(names)
     distinct = {name: name for name in originals if name not in reserved and is_name(name)}
@@ -105,7 +105,7 @@ def _integer_output(value: Any) -> int | str:
     return number if -_SAFE_INTEGER <= number <= _SAFE_INTEGER else str(number)
 
 
-BIG_INT = GraphQLScalarType(
+_BIG_INT = GraphQLScalarType(
     "BigInt",
     description="Integer of any size. In results it is a number up to 2^53 - 1, and a string beyond.",
     coerce_output_value=_integer_output,
@@ -128,7 +128,7 @@ _SPECIAL = frozenset({"$ref", "allOf", "anyOf", "enum", "oneOf"})
 
 Wrapped: TypeAlias = Any
 """GraphQL type, possibly within lists and `NonNull`, which graphql-core's generics cannot express."""
-ObjectType = TypeVar("ObjectType", GraphQLObjectType, GraphQLInputObjectType)
+_ObjectType = TypeVar("_ObjectType", GraphQLObjectType, GraphQLInputObjectType)
 
 
 class _FieldType(NamedTuple):
@@ -176,7 +176,7 @@ class TypeNames:
         return name
 
 
-class _Types(Generic[ObjectType]):
+class _Types(Generic[_ObjectType]):
     """Makes the types of one document, which is a JSON Schema with its own definitions."""
 
     suffix = ""
@@ -228,7 +228,7 @@ class _Types(Generic[ObjectType]):
             case "object":
                 return _FieldType(self._object(keywords, hint, level))
             case "integer":
-                return _FieldType(GraphQLInt if _fits_int(keywords) else BIG_INT)
+                return _FieldType(GraphQLInt if _fits_int(keywords) else _BIG_INT)
             case _:
                 return _FieldType(JSON, nullable=True)
 
@@ -254,9 +254,9 @@ class _Types(Generic[ObjectType]):
         kinds = {each.type for each in typed}
         if len(kinds) == 1:
             return _FieldType(typed[0].type, nullable)
-        if kinds and kinds <= {BIG_INT, GraphQLInt}:
-            return _FieldType(BIG_INT, nullable)
-        if kinds and kinds <= {GraphQLFloat, GraphQLInt, BIG_INT}:
+        if kinds and kinds <= {_BIG_INT, GraphQLInt}:
+            return _FieldType(_BIG_INT, nullable)
+        if kinds and kinds <= {GraphQLFloat, GraphQLInt, _BIG_INT}:
             return _FieldType(GraphQLFloat, nullable)
         return _FieldType(JSON, nullable or not kinds)
 
@@ -283,7 +283,7 @@ class _Types(Generic[ObjectType]):
             case bool():
                 return _FieldType(GraphQLBoolean)
             case int():
-                return _FieldType(GraphQLInt if -_INT <= value < _INT else BIG_INT)
+                return _FieldType(GraphQLInt if -_INT <= value < _INT else _BIG_INT)
             case None:
                 return _FieldType(JSON, nullable=True)
             case _:
@@ -312,7 +312,7 @@ class _Types(Generic[ObjectType]):
         if not properties or keywords.get("additionalProperties") or keywords.keys() & _COMBINING:
             return None
         required = keywords.get("required")
-        named = distinct_names(properties)
+        named = _distinct_names(properties)
         members: list[_Member] = []
         for original, schema in properties.items():
             typed = self._type(schema, hint + type_name(original), level + 1)
@@ -321,11 +321,11 @@ class _Types(Generic[ObjectType]):
             members.append(_Member(named[original], original, kind, _description(mapping(schema))))
         return members
 
-    def _make(self, name: str, members: list[_Member], description: str | None) -> ObjectType:
+    def _make(self, name: str, members: list[_Member], description: str | None) -> _ObjectType:
         raise NotImplementedError
 
 
-class OutputTypes(_Types[GraphQLObjectType]):
+class _OutputTypes(_Types[GraphQLObjectType]):
     """Types of results."""
 
     def _make(self, name: str, members: list[_Member], description: str | None) -> GraphQLObjectType:
@@ -336,7 +336,7 @@ class OutputTypes(_Types[GraphQLObjectType]):
         return GraphQLObjectType(name, fields, description=description)
 
 
-class InputTypes(_Types[GraphQLInputObjectType]):
+class _InputTypes(_Types[GraphQLInputObjectType]):
     """Types of inputs, whose names end with `Input`."""
 
     suffix = "Input"
@@ -399,10 +399,10 @@ def _description(keywords: Mapping[str, object]) -> str | None:
 
 # --- the schema ---------------------------------------------------------------------------------------------
 
-CALL_FIELD = "callTool"
-CALLS_FIELD = "_calls"
+_CALL_FIELD = "callTool"
+_CALLS_FIELD = "_calls"
 Info: TypeAlias = GraphQLResolveInfo[Any]
-_RESERVED = frozenset({CALL_FIELD, CALLS_FIELD})
+_RESERVED = frozenset({_CALL_FIELD, _CALLS_FIELD})
 
 
 class StreamedCall(NamedTuple):
@@ -481,15 +481,15 @@ def make_schema(tools: Mapping[ToolName, Tool]) -> ToolSchema:
         (queries if tool.read_only else mutations).add(name, _field(name, tool, names))
         if tool.stream:
             subscriptions.add(name, _subscription(name, tool, names))
-    queries.add_generic(CALL_FIELD, _generic("Calls a read-only tool by its name.", _query_any))
-    mutations.add_generic(CALL_FIELD, _generic("Calls any tool by its name.", _call_any))
-    mutations.add_generic(CALLS_FIELD, _calls(_call_many))
-    subscriptions.add_generic(CALLS_FIELD, _calls(_streamed_calls))
+    queries.add_generic(_CALL_FIELD, _generic("Calls a read-only tool by its name.", _query_any))
+    mutations.add_generic(_CALL_FIELD, _generic("Calls any tool by its name.", _call_any))
+    mutations.add_generic(_CALLS_FIELD, _calls(_call_many))
+    subscriptions.add_generic(_CALLS_FIELD, _calls(_streamed_calls))
     schema = GraphQLSchema(
         query=queries.type(),
         mutation=mutations.type(),
         subscription=subscriptions.flat_type(),
-        types=[JSON, BIG_INT],
+        types=[JSON, _BIG_INT],
         assume_valid=True,  # validation would take as long as everything else
     )
     return ToolSchema(schema, queries.namespaces | mutations.namespaces, len(tools))
@@ -520,7 +520,7 @@ class _Fields:
                 kind = GraphQLObjectType(name, _named(members))
                 fields[space] = GraphQLField(GraphQLNonNull(kind), resolve=_namespace)
         self.namespaces = frozenset(
-            new for old, new in distinct_names(fields, _RESERVED).items() if old in self._spaces
+            new for old, new in _distinct_names(fields, _RESERVED).items() if old in self._spaces
         )
         return GraphQLObjectType(self._root, self._generic | _named(fields))
 
@@ -535,7 +535,7 @@ class _Fields:
 
 
 def _named(fields: Mapping[str, GraphQLField]) -> dict[str, GraphQLField]:
-    return {new: fields[old] for old, new in distinct_names(fields, _RESERVED).items()}
+    return {new: fields[old] for old, new in _distinct_names(fields, _RESERVED).items()}
 
 
 def _field(name: ToolName, tool: Tool, names: TypeNames) -> GraphQLField:
@@ -562,13 +562,13 @@ def _subscription(name: ToolName, tool: Tool, names: TypeNames) -> GraphQLField:
 
 def _output(name: ToolName, tool: Tool, names: TypeNames) -> Any:
     """Returns the type of results. It is nullable, so that a failed call does not remove the results of others."""
-    return OutputTypes(names, tool.output_schema).root(f"{type_name(name.name)}Result")
+    return _OutputTypes(names, tool.output_schema).root(f"{type_name(name.name)}Result")
 
 
 def _arguments(name: ToolName, tool: Tool, names: TypeNames) -> tuple[dict[str, GraphQLArgument], bool]:
     """Returns the arguments of a field, and True if `input` is the only one because the input has no listed
     properties."""
-    arguments = InputTypes(names, tool.input_schema).arguments(type_name(name.name))
+    arguments = _InputTypes(names, tool.input_schema).arguments(type_name(name.name))
     return ({"input": GraphQLArgument(JSON)}, True) if arguments is None else (arguments, False)
 
 

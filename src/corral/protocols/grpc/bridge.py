@@ -47,7 +47,7 @@ with requires_extra("GrpcBridge", "grpc"):
 
 __all__ = ["GrpcBridge"]
 
-REFLECTION_SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
+_REFLECTION_SERVICES = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 """Versions of the reflection service, which have the same messages."""
 _MAX_SECONDS = 60.0
 _MAX_REQUESTS = 2_000
@@ -171,7 +171,7 @@ class BridgeService(grpc.GenericRpcHandler):
         self._host = host
         self._schemas = schemas
         self._methods = BridgeMethods(host, schemas, "grpc")
-        self._reflections = {f"/{name}/ServerReflectionInfo": name for name in REFLECTION_SERVICES}
+        self._reflections = {f"/{name}/ServerReflectionInfo": name for name in _REFLECTION_SERVICES}
 
     @override
     def service(self, handler_call_details: Any) -> Any:

@@ -137,12 +137,12 @@ RenewRequest: Any = _class("RenewRequest")
 RenewReply: Any = _class("RenewReply")
 
 
-def value_reply(value: EncodedValue | None) -> Any:
+def _value_reply(value: EncodedValue | None) -> Any:
     """Makes the message of a value, or of an item of a stream; None if the call returns nothing."""
     return CallReply() if value is None else CallReply(value=value.text, tagged=value.tagged or None)
 
 
-def error_reply(error: CallError) -> Any:
+def _error_reply(error: CallError) -> Any:
     reply = CallReply()
     reply.error.code, reply.error.name, reply.error.message = error.code, error.name, error.message
     if error.retry_after_seconds is not None:
@@ -154,7 +154,7 @@ def error_reply(error: CallError) -> Any:
 
 # --- statuses of failed calls: a gRPC code, and details with the error's own code ---------------------------
 
-Detail: TypeAlias = ErrorInfo | RetryInfo
+_Detail: TypeAlias = ErrorInfo | RetryInfo
 
 _CODES = {
     "call_budget_exceeded": StatusCode.RESOURCE_EXHAUSTED,
@@ -184,7 +184,7 @@ def code_of(error: CallError) -> StatusCode:
     return _CODES.get(error.code, StatusCode.PERMISSION_DENIED if denied else StatusCode.INTERNAL)
 
 
-def details_of(error: CallError) -> list[Detail]:
+def details_of(error: CallError) -> list[_Detail]:
     """Returns gRPC's standard details: ErrorInfo, and RetryInfo for a rate limit."""
     info = ErrorInfo(reason=error.code.upper(), domain="corral", metadata={"code": error.code, "name": error.name})
     if error.correlation_id is not None:
@@ -213,7 +213,7 @@ def status_of(error: CallError | CorralError) -> Status:
     return Status(code, message, tuple(trailers))
 
 
-def _pack(message: Detail) -> AnyMessage:
+def _pack(message: _Detail) -> AnyMessage:
     packed = AnyMessage()
     packed.Pack(message)
     return packed
@@ -557,7 +557,7 @@ class BridgeMethods:
         exchange.begin(stream=stream)
 
         async def write(item: EncodedValue) -> None:
-            await exchange.write(value_reply(item))
+            await exchange.write(_value_reply(item))
 
         async with exchange.message(CallMessage) as (request, _):
             sequence = load_of(grant).count(1)
@@ -568,9 +568,9 @@ class BridgeMethods:
             streams = stream and tool is not None and tool.stream
             reply = await self._answer(called, grant, write if streams else None)
             if reply.error is not None:
-                await exchange.write(error_reply(reply.error))
+                await exchange.write(_error_reply(reply.error))
             elif not streams:
-                await exchange.write(value_reply(None if reply.nothing else reply.encoded))
+                await exchange.write(_value_reply(None if reply.nothing else reply.encoded))
 
     async def _stream(self, exchange: Exchange, grant: Grant) -> None:
         await self._call(exchange, grant, stream=True)

@@ -144,11 +144,11 @@ async def _metadata(credentials: Credentials, context: ExecutionContext) -> Meta
 def _failure(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> ToolError:
     """Converts the error of a call for a program."""
     known = error.code() in _UNTOUCHED
-    text = failure_text(label, error, metadata)
+    text = _failure_text(label, error, metadata)
     return ToolError(text if known else f"{text}; it may have taken effect", outcome_known=known)
 
 
-def failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> str:
+def _failure_text(label: str, error: grpc.aio.AioRpcError, metadata: Metadata) -> str:
     """Describes a status, without the metadata, which servers can echo."""
     code = error.code()
     message = f"{label} failed with {code.name}: {error.details() or 'no details'}"
@@ -474,7 +474,7 @@ class GrpcApi(RemoteSource):
         try:
             services, files = await reflected(channel, tuple(metadata.items()), self._timeout_seconds)
         except grpc.aio.AioRpcError as error:
-            text = failure_text(f"reflection of {self._target.authority}", error, metadata)
+            text = _failure_text(f"reflection of {self._target.authority}", error, metadata)
             raise ToolError(f"{text}{self._remedy(error)}") from None
         return await run_in_own_thread(self._tools_of, services, files, abandon_on_cancel=True)
 

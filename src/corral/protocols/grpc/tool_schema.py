@@ -33,7 +33,7 @@ Shape: TypeAlias = Literal["one", "list", "map", "wrapped_list", "wrapped_map"]
 one."""
 
 VALUE = ".google.protobuf.Value"
-STRUCT = ".google.protobuf.Struct"
+_STRUCT = ".google.protobuf.Struct"
 _SCALARS: Mapping[str, Kind] = {"boolean": "bool", "integer": "int64", "number": "double", "string": "string"}
 _TYPES: Mapping[Kind, FieldDescriptorProto.Type.ValueType] = {
     "bool": FieldDescriptorProto.TYPE_BOOL,
@@ -103,7 +103,7 @@ class Built(NamedTuple):
 
 
 @lru_cache(4096)
-def proto_name(name: str) -> str:
+def _proto_name(name: str) -> str:
     """Returns the name as an identifier of protobuf. Invalid names get a hash, so that they stay distinct."""
     if name.isascii() and name.isidentifier():
         return name
@@ -111,12 +111,12 @@ def proto_name(name: str) -> str:
     return f"_{plain}_{_digest(name) % 2**24:06x}".replace("__", "_", 1)
 
 
-def input_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
+def _input_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
     """Fills the request message of a tool. An input without declared properties is one Struct."""
     return _Builder(proto, full_name, schema or {}).root("input", "struct", typed=typed)
 
 
-def output_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
+def _output_message(proto: DescriptorProto, full_name: str, schema: JsonSchema | None, *, typed: bool = True) -> Built:
     """Fills the response message of a tool: its object, or `result`. Depends only on the declared schema."""
     return _Builder(proto, full_name, schema or {}).root("result", "value", typed=typed)
 
@@ -147,7 +147,7 @@ class _Builder:
         if _is_closed_object(schema):
             self._messages[id(schema)] = plan
             properties = mapping(schema.get("properties"))
-            self._names = {proto_name(key) for key in properties}
+            self._names = {_proto_name(key) for key in properties}
             self._fill(self._proto, plan, schema, 0)
             return Built(RootPlan(plan), self.comments)
         if schema.get("type") == "null":
@@ -178,7 +178,7 @@ class _Builder:
         taken = _numbers(properties)
         place = () if proto is self._proto else (3, self._places[proto.name])
         for index, (key, member) in enumerate(properties.items()):
-            name = proto_name(key)
+            name = _proto_name(key)
             while name in names:
                 name += "_"
             names.add(name)
@@ -269,7 +269,7 @@ class _Builder:
         return FieldType("message", message=plan)
 
     def _nested(self, hint: str) -> tuple[DescriptorProto, MessagePlan]:
-        name = _pascal(proto_name(hint))
+        name = _pascal(_proto_name(hint))
         while name in self._names:
             name += "_"
         self._names.add(name)
@@ -334,7 +334,7 @@ def _name_types(made: FieldDescriptorProto, plan: FieldPlan, type_name: str) -> 
 def _type_name(field_type: FieldType) -> str:
     if field_type.message is not None:
         return f".{field_type.message.name}"
-    return {"value": VALUE, "struct": STRUCT}.get(field_type.kind, "")
+    return {"value": VALUE, "struct": _STRUCT}.get(field_type.kind, "")
 
 
 def _scalar(schema: Mapping[str, object]) -> FieldType | None:
@@ -455,14 +455,14 @@ class ToolSchema:
     """
 
     def __init__(self, tools: Mapping[ToolName, Tool]) -> None:
-        file, made, comments = tool_file(tools)
+        file, made, comments = _tool_file(tools)
         self.pool = DescriptorPool()
         self.pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
         try:
             self.pool.AddSerializedFile(file.SerializeToString())
         except TypeError:  # a schema has names that protobuf refuses
             refused = frozenset(name for name, tool in tools.items() if not _is_accepted({name: tool}))
-            file, made, comments = tool_file(tools, refused)
+            file, made, comments = _tool_file(tools, refused)
             self.pool.AddSerializedFile(file.SerializeToString())
         self._file = file
         self._comments = comments
@@ -509,11 +509,11 @@ class ToolSchema:
 
 def path_of(name: ToolName) -> str:
     """Returns the path of a tool's method."""
-    service = "" if name.namespace is None else proto_name(name.namespace)
-    return f"/{PACKAGE}.{service}Tools/{proto_name(name.name)}"
+    service = "" if name.namespace is None else _proto_name(name.namespace)
+    return f"/{PACKAGE}.{service}Tools/{_proto_name(name.name)}"
 
 
-def tool_file(
+def _tool_file(
     tools: Mapping[ToolName, Tool], untyped: frozenset[ToolName] = frozenset()
 ) -> tuple[FileDescriptorProto, dict[str, _Made], list[Comment]]:
     """Makes the file of all services and messages. Also returns the methods by path, and descriptions for comments.
@@ -528,7 +528,7 @@ def tool_file(
     for name, tool in tools.items():
         spaces.setdefault(name.namespace, []).append((name.name, tool))
     for namespace, members in spaces.items():
-        prefix = "" if namespace is None else proto_name(namespace)
+        prefix = "" if namespace is None else _proto_name(namespace)
         service = file.service.add(name=f"{prefix}Tools")
         where: tuple[int, ...] = () if namespace is None else (4, len(file.message_type))
         messages = file.message_type
@@ -538,13 +538,13 @@ def tool_file(
             messages = holder.nested_type
             package = f"{PACKAGE}.{holder.name}"
         for name, tool in members:
-            method = proto_name(name)
+            method = _proto_name(name)
             path = str(ToolName(namespace, name))
             typed = ToolName(namespace, name) not in untyped
             request = messages.add(name=f"{method}Request")
             response = messages.add(name=f"{method}Response")
-            input = input_message(request, f"{package}.{request.name}", tool.input_schema, typed=typed)
-            output = output_message(response, f"{package}.{response.name}", tool.output_schema, typed=typed)
+            input = _input_message(request, f"{package}.{request.name}", tool.input_schema, typed=typed)
+            output = _output_message(response, f"{package}.{response.name}", tool.output_schema, typed=typed)
             for part, index in (input, len(messages) - 2), (output, len(messages) - 1):
                 place = (*where, 3 if where else 4, index)
                 comments += [((*place, *path), text) for path, text in part.comments]
@@ -569,7 +569,7 @@ def _is_accepted(tools: Mapping[ToolName, Tool]) -> bool:
     pool = DescriptorPool()
     pool.AddSerializedFile(struct_pb2.DESCRIPTOR.serialized_pb)
     try:
-        pool.AddSerializedFile(tool_file(tools)[0].SerializeToString())
+        pool.AddSerializedFile(_tool_file(tools)[0].SerializeToString())
     except TypeError:
         return False
     return True

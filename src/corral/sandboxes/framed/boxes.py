@@ -42,7 +42,7 @@ class BoxProvider(FramedProvider, Generic[B]):
     """Number of boxes that an open Corral keeps ready for new users, for each configuration that it prepares."""
 
     def __init__(self) -> None:
-        self._boxes = OwnedBoxes[BoxPlace[B]](shared=self.executions_at_once > 1)
+        self._boxes = OwnedBoxes[_BoxPlace[B]](shared=self.executions_at_once > 1)
         self._waiting: dict[SandboxConfig, deque[_OpenBox[B]]] = {}
         self._pending: set[anyio.Event] = set()
         self._watch: anyio.CancelScope | None = None
@@ -63,7 +63,7 @@ class BoxProvider(FramedProvider, Generic[B]):
     async def close(self, box: B) -> None:
         """Ends a box and everything that runs in it."""
 
-    async def reserve(self, config: SandboxConfig) -> BoxPlace[B]:
+    async def reserve(self, config: SandboxConfig) -> _BoxPlace[B]:
         """Reserves a slot in a box for an execution, which has to release it."""
         return await self._boxes.reserve(config if self._open else config.unowned, self._new_box)
 
@@ -174,7 +174,7 @@ class BoxProvider(FramedProvider, Generic[B]):
         spawn(run)
 
 
-class _OpenBox(Box["BoxPlace[B]"], Generic[B]):
+class _OpenBox(Box["_BoxPlace[B]"], Generic[B]):
     """Box, used in the event loop that opened it."""
 
     def __init__(self, provider: BoxProvider[B], content: B) -> None:
@@ -190,8 +190,8 @@ class _OpenBox(Box["BoxPlace[B]"], Generic[B]):
         return self._token == current_token()
 
     @override
-    def enter(self) -> BoxPlace[B] | None:
-        return BoxPlace(self) if self.of_this_loop else None
+    def enter(self) -> _BoxPlace[B] | None:
+        return _BoxPlace(self) if self.of_this_loop else None
 
     @override
     def leave(self) -> None:
@@ -204,7 +204,7 @@ class _OpenBox(Box["BoxPlace[B]"], Generic[B]):
         self._provider.begin_closing(self)
 
 
-class BoxPlace(Generic[B]):
+class _BoxPlace(Generic[B]):
     """Slot of one execution in a box."""
 
     def __init__(self, box: _OpenBox[B]) -> None:
@@ -221,7 +221,7 @@ class BoxPlace(Generic[B]):
 class _ChannelInBox(GuestChannel):
     """Channel of a guest. Once it is closed, its box can serve the next execution."""
 
-    def __init__(self, channel: GuestChannel, place: BoxPlace[B]) -> None:
+    def __init__(self, channel: GuestChannel, place: _BoxPlace[B]) -> None:
         self._channel = channel
         self._place = place
         self._ready = False

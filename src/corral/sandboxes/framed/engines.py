@@ -120,7 +120,7 @@ class Trace:
     position: Position | None
 
 
-class GuestEngine(ABC):
+class _GuestEngine(ABC):
     """Traits of an engine that runs guests' programs."""
 
     file: ClassVar[str]
@@ -162,7 +162,7 @@ class GuestEngine(ABC):
         return self.place.sub(lambda place: self.rename(_position(place, program)), text, count=_MAX_PLACES)
 
 
-class _V8(GuestEngine):
+class _V8(_GuestEngine):
     file = "corral:program.ts:"
     place = re.compile(r"corral:program\.ts:(?P<line>\d{1,7}):(?P<column>\d{1,7})", re.ASCII)
     crashes_out_of_memory = True
@@ -199,7 +199,7 @@ class _V8(GuestEngine):
         return super().syntax_error(message, program, position)
 
 
-class _CPython(GuestEngine):
+class _CPython(_GuestEngine):
     file = "corral:program.py"
     # CPython's stacks as reported have columns; stacks that a program prints do not.
     place = re.compile(r'File "corral:program\.py", line (?P<line>\d{1,7})(?::(?P<column>\d{1,7}))?', re.ASCII)
@@ -215,7 +215,7 @@ class _CPython(GuestEngine):
         return f'File "program.py", line {position.line}'
 
 
-ENGINES: Mapping[Language, GuestEngine] = {"typescript": _V8(), "python": _CPython()}
+ENGINES: Mapping[Language, _GuestEngine] = {"typescript": _V8(), "python": _CPython()}
 """Engine of each language."""
 
 

@@ -38,7 +38,7 @@ _MARK_BYTES = WINDOW_BYTES // 2
 """Number of bytes after which a CHUNK requests a CREDIT."""
 
 
-class FramedStream:
+class _FramedStream:
     """Collects items until they are sent as one CHUNK, and counts the bytes that the program has not read.
 
     `ready` is called when there is a CHUNK to send, `abandon` when the program stops reading. With `whole`, there is a
@@ -48,7 +48,7 @@ class FramedStream:
     def __init__(
         self,
         sequence: int,
-        ready: Callable[[FramedStream], None],
+        ready: Callable[[_FramedStream], None],
         abandon: Callable[[], object],
         make_one_shot: Callable[[], OneShot[None]],
         *,
@@ -273,9 +273,9 @@ class GuestSession:
         """True once the program has ended and its calls have a grace period."""
         self.cut_short: list[str] = []
         """Tools whose calls were cancelled after that period."""
-        self._streams: dict[int, FramedStream] = {}
+        self._streams: dict[int, _FramedStream] = {}
         """Streams by the number of their call, including ended ones."""
-        self._unsent_streams: list[FramedStream] = []
+        self._unsent_streams: list[_FramedStream] = []
         self._unread = False
         """True once the program has ended, so that nothing reads its streams."""
         self._attention: OneShot[None] | None = None
@@ -499,22 +499,22 @@ class GuestSession:
 
     # --- streams
 
-    def _open_stream(self, sequence: int, abandon: Callable[[], object]) -> FramedStream:
-        stream = self._streams[sequence] = FramedStream(
+    def _open_stream(self, sequence: int, abandon: Callable[[], object]) -> _FramedStream:
+        stream = self._streams[sequence] = _FramedStream(
             sequence, self._stream_ready, abandon, self._make_one_shot, whole=self._journal is not None
         )
         if self._unread:
             stream.abandon()
         return stream
 
-    def _stream_of(self, frame: Frame) -> FramedStream:
+    def _stream_of(self, frame: Frame) -> _FramedStream:
         match decode_value(frame.payload, tagged=False):
             case [int() as sequence] if type(sequence) is int and sequence in self._streams:
                 return self._streams[sequence]
             case _:
                 raise MalformedMessage("the sandbox named a stream that it does not have")
 
-    def _stream_ready(self, stream: FramedStream) -> None:
+    def _stream_ready(self, stream: _FramedStream) -> None:
         """Sends a stream's items in the next turn, with those added until then. In a durable execution, sends them with
         the reply."""
         if self._journal is not None:
@@ -528,7 +528,7 @@ class GuestSession:
         self._unsent_streams.clear()
         self._flush(tasks)
 
-    def _append_chunk(self, stream: FramedStream) -> None:
+    def _append_chunk(self, stream: _FramedStream) -> None:
         if (chunk := stream.take()) is not None:
             self._replies += encode_frame(FrameKind.CHUNK, chunk[0], NO_NONCE, tagged=chunk[1])
 

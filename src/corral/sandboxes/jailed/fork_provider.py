@@ -35,7 +35,7 @@ _MOST_BYTES = 32 << 20
 _LIMITS = {"calls": 1, "calls_in_flight": 1, "value_bytes": _VALUE_BYTES, "tool_input_bytes": 1, "log_bytes": 0}
 
 
-class PreloadFailed(Exception):
+class _PreloadFailed(Exception):
     """Packages behaved differently in a server than in their trials, so that server is unusable."""
 
 
@@ -43,7 +43,7 @@ async def preload(guest: StartedGuest, packages: NpmModules, space: Space) -> St
     """Has a server evaluate the packages that can be shared. Records in `trials` why others cannot.
 
     Raises:
-        PreloadFailed: close this server, and start another without preloaded packages.
+        _PreloadFailed: close this server, and start another without preloaded packages.
         StartFailed: the server has ended.
     """
     await _try_all(guest, packages, space)
@@ -73,7 +73,7 @@ async def preload(guest: StartedGuest, packages: NpmModules, space: Space) -> St
         return guest._replace(preloaded={name: own.get(name, asked) for name in evaluated & texts.texts.keys()})
     for name in names:
         packages.trials[name] = Trial((failure,))
-    raise PreloadFailed(failure)
+    raise _PreloadFailed(failure)
 
 
 async def _try_all(guest: StartedGuest, packages: NpmModules, space: Space) -> None:
@@ -208,7 +208,7 @@ class ForkProvider(JailedProvider):
         if config.preloads is not None:
             try:
                 guest = await preload(guest, config.preloads, space)
-            except PreloadFailed as error:
+            except _PreloadFailed as error:
                 logger.warning("no package is preloaded: %s", error)
                 guest.close()
                 guest = await self._new_guest(config)

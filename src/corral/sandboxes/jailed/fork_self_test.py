@@ -150,7 +150,7 @@ async def _end(guest: StartedGuest) -> None:
     """Ends a process that would otherwise never end."""
     process = forked(guest)
     try:
-        await process.write(start_frame(_content(_ENDLESS), process))
+        await process.write(_start_frame(_content(_ENDLESS), process))
         status = await process.wait(0)
         if status != _KILLED:
             raise StartFailed(f"a forked process that was killed ended with status {status}")
@@ -183,7 +183,7 @@ async def run_in_fork(
     """
     process = forked(guest, writes=writes)
     try:
-        await process.write(start_frame(start, process))
+        await process.write(_start_frame(start, process))
         frames = FrameReader(process.nonce, {FrameKind.EXIT: value_bytes})
         while True:
             await anyio.wait_readable(process.output)
@@ -210,6 +210,6 @@ def forked(guest: StartedGuest, *, writes: bool = False) -> GuestProcess:
     return process
 
 
-def start_frame(content: Mapping[str, object], process: GuestProcess) -> bytes:
+def _start_frame(content: Mapping[str, object], process: GuestProcess) -> bytes:
     """Returns the first message to a process."""
     return encode_frame(FrameKind.START, json.dumps([content]).encode(), process.nonce)

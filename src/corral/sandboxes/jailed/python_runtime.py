@@ -66,7 +66,7 @@ print(json.dumps(loaded))
 dl_iterate_phdr(3)."""
 
 
-class HostPackages(NamedTuple):
+class _HostPackages(NamedTuple):
     """Packages of the host that a guest can see."""
 
     modules: tuple[str, ...]
@@ -77,13 +77,13 @@ class HostPackages(NamedTuple):
     """Names and versions of the packages."""
 
 
-class Installation(NamedTuple):
+class _Installation(NamedTuple):
     engine: Engine
-    packages: HostPackages
+    packages: _HostPackages
 
 
 @cache
-def find_packages(names: tuple[str, ...]) -> HostPackages:
+def find_packages(names: tuple[str, ...]) -> _HostPackages:
     """Finds packages, and all their dependencies, by name, as for pip or for `import`.
 
     Raises:
@@ -112,11 +112,11 @@ def find_packages(names: tuple[str, ...]) -> HostPackages:
         if requested:
             modules += modules_of(package)
         pending += [(each, False) for each in _requirements(package)]
-    return HostPackages(tuple(modules), tuple(sorted(entries.items())), tuple(sorted(versions)))
+    return _HostPackages(tuple(modules), tuple(sorted(entries.items())), tuple(sorted(versions)))
 
 
 @cache
-def installation(names: tuple[str, ...]) -> Installation:
+def installation(names: tuple[str, ...]) -> _Installation:
     """Returns this interpreter as a guest's engine, with the packages of these names. Blocks.
 
     Raises:
@@ -151,7 +151,7 @@ def installation(names: tuple[str, ...]) -> Installation:
         path for path in loaded if path.is_file() and not any(path.resolve().is_relative_to(each) for each in shown)
     )
     engine = Engine(executable, f"{_HOME}/bin/{executable.name}", libraries, tuple(mounts), syscall_profile="server")
-    return Installation(engine, packages)
+    return _Installation(engine, packages)
 
 
 def _zones() -> list[Path]:

@@ -82,7 +82,7 @@ from corral.types import (
 
 SCRIPT = "<python-input-0>"
 """Name that Monty gives to the first text of a session."""
-EXCEPTIONS: Mapping[str, type[Exception]] = {
+_EXCEPTIONS: Mapping[str, type[Exception]] = {
     "ToolNotFound": AttributeError,
     "InvalidArguments": ValueError,
 } | {error.__name__: PermissionError for error in CALL_ERRORS if issubclass(error, AccessDenied)}
@@ -120,9 +120,9 @@ _INSTEAD = (
 """Remedies for messages about files, by a part of the message."""
 
 
-def exception_for(error: CallError) -> Exception:
+def _exception_for(error: CallError) -> Exception:
     """Returns the exception that a failed call raises in the program. Its text begins with the error's name."""
-    return EXCEPTIONS.get(error.name, RuntimeError)(f"{error.name}: {error.message}")
+    return _EXCEPTIONS.get(error.name, RuntimeError)(f"{error.name}: {error.message}")
 
 
 def failure(
@@ -424,7 +424,7 @@ class PendingRequest(NamedTuple):
     """Offset in the code, in bytes; None for a call from a text that the program made."""
 
 
-class MontyHost(Protocol):
+class _MontyHost(Protocol):
     """Part of the event loop's side that the program's thread uses."""
 
     def submit(self, request: PendingRequest) -> None: ...
@@ -435,7 +435,7 @@ class MontyHost(Protocol):
 class MontyProgram:
     """Drives one program from its first instruction to its `Exit`."""
 
-    def __init__(self, worker: Worker, job: Job, host: MontyHost) -> None:
+    def __init__(self, worker: Worker, job: Job, host: _MontyHost) -> None:
         self._worker = worker
         self._job = job
         self._host = host
@@ -656,7 +656,7 @@ class MontyProgram:
             error = CallError.of(
                 MessageTooLarge(f"tools.{request.tool}: the output has {size} bytes; {limit} are allowed")
             )
-        exception = exception_for(error)
+        exception = _exception_for(error)
         self._raised[str(exception)] = error
         return {"exception": exception}
 

@@ -34,7 +34,7 @@ from corral.sessions.shell import ShellLimits
 from corral.types import ExecutionContext
 
 PORT = 3128
-CERTIFICATE = "session-ca.pem"
+_CERTIFICATE = "session-ca.pem"
 """File in /etc with the certificate of the session's authority."""
 
 
@@ -54,10 +54,10 @@ class CommandNetwork(Protocol):
         ...
 
 
-def proxy_environment() -> dict[str, str]:
+def _proxy_environment() -> dict[str, str]:
     """Returns environment variables by which curl, git, pip, npm, Python and others find the proxy and trust its
     certificates."""
-    proxy, local, certificate = f"http://127.0.0.1:{PORT}", "localhost,127.0.0.1,::1", f"/etc/{CERTIFICATE}"
+    proxy, local, certificate = f"http://127.0.0.1:{PORT}", "localhost,127.0.0.1,::1", f"/etc/{_CERTIFICATE}"
     variables = {"NODE_USE_ENV_PROXY": "1"}
     for name, value in (("http_proxy", proxy), ("https_proxy", proxy), ("all_proxy", proxy), ("no_proxy", local)):
         variables |= {name: value, name.upper(): value}
@@ -171,7 +171,7 @@ class NamespaceJail(CommandJail):
             command=command,
             cwd=cwd,
             env=env,
-            trusted=None if self._network is None else self._own.path / "etc" / CERTIFICATE,
+            trusted=None if self._network is None else self._own.path / "etc" / _CERTIFICATE,
         )
         contained = self._start(options)
         try:
@@ -189,8 +189,8 @@ class NamespaceJail(CommandJail):
         owner, user = space.namespaces[0], space.user
         self._network, listener = await run_shielded_in_thread(lambda: make(owner, user, PORT))
         self._plan = self._planned()
-        self.environment |= proxy_environment()
-        return listener, self._own.path / "etc" / CERTIFICATE
+        self.environment |= _proxy_environment()
+        return listener, self._own.path / "etc" / _CERTIFICATE
 
     @override
     def close(self) -> None:

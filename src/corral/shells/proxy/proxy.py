@@ -278,7 +278,7 @@ class _Connection:
             await self._event()
             if self._http.trailing_data[0]:
                 raise InvalidArguments("data was sent before the WebSocket was open; wait for the server's answer")
-            await ProxySocket(self._sockets.exchanges, self._stream, request.headers.raw_items()).serve(
+            await _ProxySocket(self._sockets.exchanges, self._stream, request.headers.raw_items()).serve(
                 self._sockets, url
             )
         except ExecutionCancelled:
@@ -461,7 +461,7 @@ _REASON_BYTES = 123
 _NORMAL, _BREACH, _POLICY, _TOO_BIG, _FAILED = 1000, 1002, 1008, 1009, 1011
 
 
-class ProxySocket:
+class _ProxySocket:
     """WebSocket of a command, from its request on.
 
     Raises:

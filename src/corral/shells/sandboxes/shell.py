@@ -46,7 +46,7 @@ _NEED_PACKAGES = frozenset({"grpc"})
 """Protocols whose Python runtime imports packages, which must be installed with the engine."""
 
 
-class ExecuteOnlySandbox(Sandbox):
+class _ExecuteOnlySandbox(Sandbox):
     """Runs one program as a file of the shell and a command. The token is in the command's environment.
 
     `limits` are shell commands that run before `engine`. `leave` is called at the end, with True if the shell might be
@@ -329,7 +329,7 @@ class ShellSandbox(BoxProvider[Shell]):
         except BaseException:
             leave(False)
             raise
-        return ExecuteOnlySandbox(place.box.content, config, self._limited(config), engine, self.containment, leave)
+        return _ExecuteOnlySandbox(place.box.content, config, self._limited(config), engine, self.containment, leave)
 
     async def open(self, config: SandboxConfig) -> Shell:
         del config

@@ -50,7 +50,7 @@ _CALLS = frozenset({"tools/call", "tasks/result", "tasks/cancel"})
 _BUDGET_PER_SECOND = 5_000
 _NOISE_COST = 10
 """Cost of a message that is not an answer, compared with an answer. So at most 500 of them are read per second."""
-MAX_LIST_BYTES = 4_000_000
+_MAX_LIST_BYTES = 4_000_000
 """Maximum bytes of a list of tools over all of its pages. In Python it can take 30 times as much."""
 
 
@@ -81,10 +81,10 @@ class RateLimiter:
 class ListRoom:
     """Bytes left for a list of tools, whose pages are requested one by one."""
 
-    problem = f"its list of tools is larger than {MAX_LIST_BYTES} bytes"
+    problem = f"its list of tools is larger than {_MAX_LIST_BYTES} bytes"
 
     def __init__(self) -> None:
-        self.left = MAX_LIST_BYTES
+        self.left = _MAX_LIST_BYTES
         self.page: RequestId | None = None
         """Id of the request for a page that has not been answered yet."""
 
@@ -92,7 +92,7 @@ class ListRoom:
         """Remembers a request, about to be sent, if it is for a page."""
         if request.method == "tools/list":
             if not (request.params or {}).get("cursor"):
-                self.left = MAX_LIST_BYTES
+                self.left = _MAX_LIST_BYTES
             self.page = request.id
 
     def take(self, size: int) -> bool:

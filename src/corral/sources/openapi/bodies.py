@@ -60,7 +60,7 @@ class Content(NamedTuple):
     parts: Form | None = None
 
 
-def kind_of(media: str) -> Kind:
+def _kind_of(media: str) -> Kind:
     """Returns the kind of body for a media type, which decides how it is read and written. Wildcards count as JSON."""
     essence = media.partition(";")[0].strip().lower()
     if essence in ("application/json", "*/*", "application/*") or essence.endswith(("+json", "/json")):
@@ -136,8 +136,8 @@ def read_body(operation: DocumentNode, schemas: Schemas) -> Body | None:
     offered = [(media, part) for media, part in content.members() if _ESSENCE.match(media)] if content else []
     if not offered:
         return None
-    media, part = min(offered, key=lambda each: (_PREFERRED.index(kind_of(each[0])), "+" in each[0]))
-    kind = kind_of(media)
+    media, part = min(offered, key=lambda each: (_PREFERRED.index(_kind_of(each[0])), "+" in each[0]))
+    kind = _kind_of(media)
     owner = part.resolved()
     schema = owner.own("schema")
     use = schemas.read(schema) if schema else SchemaUse({})
@@ -379,8 +379,8 @@ def _outcome(
     offered = dict(content.members()) if content and not is_head and status not in ("204", "205", "304") else {}
     if not offered:
         return _Outcome(status, "", None, SchemaUse({"type": "null"}))
-    media = min(offered, key=lambda each: (_KINDS.index(kind_of(each)), "+" in each, "*" in each))
-    kind = kind_of(media)
+    media = min(offered, key=lambda each: (_KINDS.index(_kind_of(each)), "+" in each, "*" in each))
+    kind = _kind_of(media)
     owner = offered[media].resolved()
     declared = owner.own("schema")
     if declared and kind == "json":
@@ -416,7 +416,7 @@ def _or_failure(success: DocumentNode, failures: Iterable[DocumentNode]) -> Docu
 
 def _json_schema(response: DocumentNode) -> DocumentNode | None:
     content = response.member("content")
-    media = next((each for name, each in content.members() if kind_of(name) == "json"), None) if content else None
+    media = next((each for name, each in content.members() if _kind_of(name) == "json"), None) if content else None
     return media and media.resolved().own("schema")
 
 
@@ -502,7 +502,7 @@ def _unexpected_body(response: httpx.Response, operation: str) -> object:
         raise ToolError(f"{text}; it may have taken effect: {_excerpt(response)}", outcome_known=False)
     if not response.content:
         return None
-    return response.content if kind_of(media) == "binary" else _text(response, response.content)
+    return response.content if _kind_of(media) == "binary" else _text(response, response.content)
 
 
 def _failure(response: httpx.Response, operation: str) -> str:
@@ -521,7 +521,7 @@ def _media(response: httpx.Response) -> str:
 
 def _excerpt(response: httpx.Response) -> str:
     """Returns the beginning of a body, if it is text."""
-    if kind_of(response.headers.get("content-type") or "text/plain") == "binary":
+    if _kind_of(response.headers.get("content-type") or "text/plain") == "binary":
         return f"{len(response.content)} bytes of {_media(response)}" if response.content else ""
     return cut(" ".join(_text(response, response.content[: 4 * _EXCERPT_CHARS]).split()), _EXCERPT_CHARS)
 

@@ -87,7 +87,7 @@ def pairs(name: str, value: Any, style: Style, encode: Encode) -> list[tuple[str
             return [(key, encode(plain_text(value)))]
 
 
-def in_path(name: str, value: Any, style: Style, encode: Encode) -> str:
+def _in_path(name: str, value: Any, style: Style, encode: Encode) -> str:
     """Writes a parameter in a path or a header, in the style simple, label or matrix."""
     prefix, named = {"label": ".", "matrix": ";"}.get(style.name, ""), style.name == "matrix"
     between = (prefix or ",") if style.explode else ","
@@ -135,7 +135,7 @@ def _deep(value: Any, encode: Encode, level: int) -> Iterator[tuple[str, str]]:
 BODY = "body"
 """Name of a request's body among the parameters."""
 
-NotOurs: TypeAlias = Callable[[Place, str], bool]
+_NotOurs: TypeAlias = Callable[[Place, str], bool]
 """True if a parameter is for credentials, which the host sets."""
 
 _PLACES: tuple[Place, ...] = ("path", "query", "header", "cookie")
@@ -183,7 +183,7 @@ class Parameter:
         return (
             quoted_all(self._content(value))
             if self.style is None
-            else in_path(self.name, value, self.style, quoted_all)
+            else _in_path(self.name, value, self.style, quoted_all)
         )
 
     def write(self, value: object, line: Line) -> None:
@@ -196,7 +196,7 @@ class Parameter:
             case "cookie":
                 line.cookies += pairs(self.name, value, style, in_cookie)
             case _:
-                line.headers.append((self.name, header_value(in_path(self.name, value, style, str))))
+                line.headers.append((self.name, header_value(_in_path(self.name, value, style, str))))
 
     def _content(self, value: object) -> str:
         if "json" not in self.media:
@@ -260,7 +260,7 @@ class PathTemplate:
 
 
 def read_parameters(
-    item: DocumentNode, operation: DocumentNode, schemas: Schemas, not_ours: NotOurs
+    item: DocumentNode, operation: DocumentNode, schemas: Schemas, not_ours: _NotOurs
 ) -> list[Parameter]:
     """Reads the parameters of the path, and of the operation, which override them. Omits those that the host sets.
 

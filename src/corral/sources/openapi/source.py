@@ -85,7 +85,7 @@ A pattern is a method ("GET"), a path ("/repos/*"), both ("GET /repos/*"), a tag
 """
 
 
-class Listed(NamedTuple):
+class _Listed(NamedTuple):
     operation: Operation
     name: str
     """Name of its tool."""
@@ -94,7 +94,7 @@ class Listed(NamedTuple):
     part: DocumentNode
 
 
-def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[Listed]:
+def _list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[_Listed]:
     """Lists all readable operations, and adds the others to `skipped`.
 
     Raises:
@@ -125,7 +125,7 @@ def list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[List
         if "trace" in declared:
             skipped.append(Skipped(f"TRACE {path[:200]}", "it would echo credentials"))
     names = _names([operation for operation, _, _ in operations])
-    return [Listed(operation, name, *parts) for (operation, *parts), name in zip(operations, names, strict=True)]
+    return [_Listed(operation, name, *parts) for (operation, *parts), name in zip(operations, names, strict=True)]
 
 
 def _operation(method: str, path: str, part: DocumentNode) -> Operation:
@@ -215,7 +215,7 @@ def _matching(operations: list[Operation], pattern: str) -> Iterator[Operation]:
             yield each
 
 
-def origin_of(url: httpx.URL) -> tuple[str, str, int]:
+def _origin_of(url: httpx.URL) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}[url.scheme]
 
 
@@ -242,11 +242,11 @@ class Servers:
                 raise ConfigError(f"base_url={url[:100]!r} needs http:// or https:// and a host")
             raise ConfigError(f"{where}: give base_url, such as 'https://api.example.com/v1'")
         self.base = _url(url)
-        self.origins = {origin_of(self.base), *(origin_of(_url(each)) for each in origins)}
+        self.origins = {_origin_of(self.base), *(_origin_of(_url(each)) for each in origins)}
 
     def require_reachable(self) -> None:
         """Raises ConfigError if the document, rather than the host, names an internal address."""
-        scheme, _, port = origin_of(self.base)
+        scheme, _, port = _origin_of(self.base)
         policy = EgressPolicy(schemes={scheme}, ports={port})
         objection = policy.objection(scheme, self.base.raw_host.decode("ascii"), port)
         if objection and not self.is_given:
@@ -263,7 +263,7 @@ class Servers:
             url = self._here(server) or _url(str(self.base.join(server)))
         except (ConfigError, httpx.InvalidURL):
             raise operation.refused(f"its server {server[:100]!r} is not a URL") from None
-        if origin_of(url) not in self.origins:
+        if _origin_of(url) not in self.origins:
             raise operation.refused(f"it is at {server[:100]!r}; pass origins=[...] to allow that")
         return url
 
@@ -517,16 +517,16 @@ class OpenApi(RemoteSource):
 
     # --- reading the document
 
-    def _choose(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[Listed]:
-        listed = list_operations(document, self.skipped)
+    def _choose(self, document: DocumentNode, include: Select | None, exclude: Select) -> list[_Listed]:
+        listed = _list_operations(document, self.skipped)
         operations = [each.operation for each in listed]
         selection = set(operations) if include is None else selected(operations, include, "include")
         selection -= selected(operations, exclude, "exclude")
         return [each for each in listed if each.operation in selection]
 
-    def _read(self, chosen: Iterable[Listed]) -> list[tuple[Tool, Endpoint]]:
+    def _read(self, chosen: Iterable[_Listed]) -> list[tuple[Tool, Endpoint]]:
         """Makes the tools of these operations. Skips operations that cannot be used."""
-        endpoints: list[tuple[Listed, Endpoint, SchemaUse, SchemaUse]] = []
+        endpoints: list[tuple[_Listed, Endpoint, SchemaUse, SchemaUse]] = []
         for listed in chosen:
             try:
                 endpoint = self._endpoint(listed)
@@ -544,7 +544,7 @@ class OpenApi(RemoteSource):
                 made.append((self._tool(listed, input, output), endpoint))
         return made
 
-    def _endpoint(self, listed: Listed) -> Endpoint | None:
+    def _endpoint(self, listed: _Listed) -> Endpoint | None:
         operation, _, item, part = listed
         schemes = self._security.needed(part)
         if isinstance(schemes, str):
@@ -567,7 +567,7 @@ class OpenApi(RemoteSource):
             follow=operation.read_only and not responses.redirects,
         )
 
-    def _tool(self, listed: Listed, input: SchemaUse, output: SchemaUse) -> Tool:
+    def _tool(self, listed: _Listed, input: SchemaUse, output: SchemaUse) -> Tool:
         operation = listed.operation
         return self._make_tool(
             listed.name,

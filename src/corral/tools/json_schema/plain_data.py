@@ -35,11 +35,11 @@ def to_plain_data(value: object) -> object:
     with gc_disabled():
         try:
             return read_iterator(_dump(value, by_alias=True, fallback=to_plain_container))
-        except NotPlain as error:
+        except _NotPlain as error:
             raise error.located(value) from None
 
 
-class NotPlain(SchemaMismatch):
+class _NotPlain(SchemaMismatch):
     """A result contains a value that is not data."""
 
     def __init__(self, value: object, path: Path = ()) -> None:
@@ -48,7 +48,7 @@ class NotPlain(SchemaMismatch):
         name = kind.__name__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__name__}"
         super().__init__([Problem(path, f"a value of type {name} is not data; return its contents instead")])
 
-    def located(self, result: object) -> NotPlain:
+    def located(self, result: object) -> _NotPlain:
         """Returns the error with the path of the value in a result, if that can be found."""
         left = _MOST_SEARCHED
         level: list[tuple[Path, object]] = [((), result)]
@@ -56,7 +56,7 @@ class NotPlain(SchemaMismatch):
             deeper: list[tuple[Path, object]] = []
             for path, each in level:
                 if each is self.value:
-                    return NotPlain(self.value, path)
+                    return _NotPlain(self.value, path)
                 members = list(islice(_members(each), left))
                 left -= len(members)
                 deeper += [((*path, step), member) for step, member in members]
@@ -94,10 +94,10 @@ def to_plain_container(value: object) -> object:
             except ValueError as error:
                 raise SchemaMismatch([Problem((), f"has {error}")]) from None
             if content is value:
-                raise NotPlain(value)
+                raise _NotPlain(value)
             return content
         case _:
-            raise NotPlain(value)
+            raise _NotPlain(value)
 
 
 def read_iterator(data: object) -> object:

@@ -77,7 +77,7 @@ class Validator:
             else:
                 problems = list(_problems(self._native.iter_errors(data), value))
         except (ValueError, RecursionError, PydanticSerializationError) as error:
-            raise SchemaMismatch([NOT_DATA]) from error
+            raise SchemaMismatch([_NOT_DATA]) from error
         if problems:
             raise SchemaMismatch(problems, complete=not large)
 
@@ -89,7 +89,7 @@ class Validator:
         return problems or [Problem((), "is not valid, and too large to locate the problem")]
 
 
-NOT_DATA = Problem((), "too deeply nested, or not data")
+_NOT_DATA = Problem((), "too deeply nested, or not data")
 
 # The validator's recursion is unbounded. This conversion, in native code, refuses cycles and depth.
 as_json = partial(to_jsonable_python, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
@@ -129,7 +129,7 @@ def json_text(value: object) -> bytes:
     try:
         return json.dumps(value, default=as_json, separators=(",", ":")).encode()
     except (ValueError, TypeError, RecursionError) as error:
-        raise SchemaMismatch([NOT_DATA]) from error
+        raise SchemaMismatch([_NOT_DATA]) from error
 
 
 def _build_validator(document: JsonSchema, owner: str, *, light: bool) -> tuple[Any, set[str]]:
