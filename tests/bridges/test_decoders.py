@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.bridges.web import calls_of, parse_json
+from corral.bridges.web import parse_json
+from corral.bridges.web.batches import calls_of
 from corral.egress.client import decoder
 from corral.errors import CorralError, MessageTooLarge
 from corral.guest import FrameKind, FrameReader, decode_value, encode_frame, encode_value, plain_json

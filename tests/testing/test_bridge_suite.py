@@ -26,19 +26,10 @@ from uvicorn.server import ServerState
 
 from corral import ExecutionContext, Limits
 from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, PipeBridge
+from corral.bridges.base import Receive, Scope, Send
 from corral.bridges.http import HttpBridge
-from corral.bridges.web import (
-    Body,
-    Receive,
-    RequestHead,
-    Scope,
-    Send,
-    WebBridge,
-    ended,
-    grant_of,
-    load_of,
-    watch_request,
-)
+from corral.bridges.web import Body, RequestHead, WebBridge, grant_of, load_of, watch_request
+from corral.bridges.web.request_watch import ended
 from corral.calls import Call, Grant
 from corral.errors import ConfigError, CorralError
 from corral.guest import client_runtime, decode_value, encode_value

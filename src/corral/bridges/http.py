@@ -17,32 +17,14 @@ from pydantic_core import to_json
 from typing_extensions import override
 
 from corral.arguments import checked
-from corral.bridges.base import ASGIApp, BridgeHost, Document
-from corral.bridges.web import (
-    CALLS_SCHEMA,
-    NOT_JSON,
-    Answer,
-    Batch,
-    Body,
-    BridgeApp,
-    PlainLineStream,
-    Receive,
-    RequestHead,
-    Response,
-    ResponseStream,
-    Send,
-    WebBridge,
-    ended,
-    error_content,
-    failed,
-    items_writer,
-    line,
-    load_of,
-    most_body_bytes,
-    parse_json,
-    watch_request,
-)
+from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Send
+from corral.bridges.web import Batch, Body, BridgeApp, RequestHead, WebBridge, load_of, parse_json, watch_request
+from corral.bridges.web.batches import CALLS_SCHEMA, PlainLineStream, error_content, items_writer, line
+from corral.bridges.web.bridge import Answer
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.request_load import most_body_bytes
+from corral.bridges.web.request_watch import ended
+from corral.bridges.web.responses import NOT_JSON, Response, ResponseStream, failed
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.guest import Transport, http_transport, plain_json

@@ -18,18 +18,11 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Send
-from corral.bridges.web import (
-    Answer,
-    Body,
-    BridgeApp,
-    RequestHead,
-    Response,
-    ResponseStream,
-    WebBridge,
-    most_body_bytes,
-    watch_request,
-)
+from corral.bridges.web import Body, BridgeApp, RequestHead, WebBridge, watch_request
+from corral.bridges.web.bridge import Answer
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.request_load import most_body_bytes
+from corral.bridges.web.responses import Response, ResponseStream
 from corral.calls.grants import Grant
 from corral.errors import BridgeError, CorralError, InvalidToolOutput, MalformedMessage, MessageTooLarge, requires_extra
 from corral.guest import Transport

@@ -21,29 +21,22 @@ from typing_extensions import override
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Send
 from corral.bridges.web import (
-    MAX_CALLS,
-    NOT_JSON,
-    Answer,
     Batch,
     Body,
     BridgeApp,
-    EventStream,
-    LineStream,
     RequestHead,
-    Response,
-    ResponseStream,
     WebBridge,
-    ended,
-    error_content,
-    failed,
     load_of,
-    most_body_bytes,
     parse_json,
     status_of,
     watch_request,
 )
-from corral.bridges.web.batches import with_own_size
+from corral.bridges.web.batches import LineStream, error_content, with_own_size
+from corral.bridges.web.bridge import Answer
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.request_load import MAX_CALLS, most_body_bytes
+from corral.bridges.web.request_watch import ended
+from corral.bridges.web.responses import NOT_JSON, EventStream, Response, ResponseStream, failed
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.fairness import INLINE_BYTES

@@ -45,6 +45,7 @@ class ExecutionRequest(Frozen):
     """All environment variables that the program sees; None hides even an empty environment."""
     check: Check | None = None
     hide_denied: bool | None = None
+    """True hides tools that the caller lacks scopes for."""
     tool_call_id: str | None = None
     """Agent framework's id of the model's tool call that sent the program, for the events."""
     durable: bool = False

@@ -19,30 +19,13 @@ from typing_extensions import TypedDict, override
 
 from corral.arguments import checked
 from corral.bridges.base import ASGIApp, BridgeHost, Document, Receive, Send
-from corral.bridges.web import (
-    MAX_CALLS,
-    NOT_JSON,
-    Answer,
-    Batch,
-    Body,
-    BridgeApp,
-    EventStream,
-    PlainLineStream,
-    RequestHead,
-    Response,
-    WebBridge,
-    calls_of,
-    ended,
-    error_content,
-    failed,
-    line,
-    load_of,
-    most_body_bytes,
-    parse_json,
-    watch_request,
-)
+from corral.bridges.web import Batch, Body, BridgeApp, RequestHead, WebBridge, load_of, parse_json, watch_request
+from corral.bridges.web.batches import PlainLineStream, calls_of, error_content, line
+from corral.bridges.web.bridge import Answer
 from corral.bridges.web.documents import DocumentCache
-from corral.bridges.web.responses import page_headers
+from corral.bridges.web.request_load import MAX_CALLS, most_body_bytes
+from corral.bridges.web.request_watch import ended
+from corral.bridges.web.responses import NOT_JSON, EventStream, Response, failed, page_headers
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.threads import run_in_own_thread

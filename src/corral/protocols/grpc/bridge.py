@@ -16,8 +16,10 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.base import BridgeHost, BridgeProtocol, Document
-from corral.bridges.web import ended, late, load_of, most_body_bytes
+from corral.bridges.web import load_of
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.request_load import most_body_bytes
+from corral.bridges.web.request_watch import ended, late
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.concurrency.threads import thread_safe_callback

@@ -26,8 +26,10 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from corral.bridges.base import BridgeHost
-from corral.bridges.web import Batch, LineStream, ended, load_of
+from corral.bridges.web import Batch, load_of
+from corral.bridges.web.batches import LineStream
 from corral.bridges.web.documents import DocumentCache
+from corral.bridges.web.request_watch import ended
 from corral.calls.calls import Call
 from corral.calls.grants import Grant
 from corral.errors import (
