@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from corral.arguments import checked
-from corral.errors import AccessDenied, ExecutionEnded, MissingExtra, ToolNotFound
+from corral.errors import AccessDenied, ExecutionEnded, ToolNotFound, requires_extra
 from corral.types import CallError, ExecutionContext, ExecutionError
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ class Instruments:
     """Tracer and metrics of one Corral."""
 
     def __init__(self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None) -> None:
-        try:
+        with requires_extra("Telemetry", "otel"):
             from opentelemetry import metrics, trace
-        except ImportError:
-            raise MissingExtra("Telemetry needs opentelemetry-api: pip install 'corral[otel]'") from None
         self._trace = trace
         self._tracer = trace.get_tracer("corral", tracer_provider=tracer_provider)
         meter = metrics.get_meter("corral", meter_provider=meter_provider)

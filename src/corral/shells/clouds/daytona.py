@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
 from corral.containment import ContainmentKind
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.sessions.shell import ShellCapabilities, StreamName
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 
@@ -55,10 +55,8 @@ class DaytonaShell(RemoteShell):
             MissingExtra: the SDK is not installed. ShellLost: the service refuses or cannot be reached, or the key is
             missing.
         """
-        try:
+        with requires_extra("DaytonaShell", "daytona"):
             sdk = import_module("daytona")
-        except ImportError as error:
-            raise MissingExtra("DaytonaShell needs the Daytona SDK: pip install 'corral[daytona]'") from error
         async with cls._starting():
             minutes = -(-lifetime_seconds // 60)
             params = sdk.CreateSandboxFromSnapshotParams(

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
 from corral.containment import ContainmentKind
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.sessions.shell import ShellCapabilities, StreamName
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 
@@ -40,10 +40,8 @@ class E2BShell(RemoteShell):
             MissingExtra: the SDK is not installed.
             ShellLost: the service refuses or cannot be reached.
         """
-        try:
+        with requires_extra("E2BShell", "e2b"):
             sdk = import_module("e2b")
-        except ImportError as error:
-            raise MissingExtra("E2BShell needs the E2B SDK: pip install 'corral[e2b]'") from error
         async with cls._starting():
             return cls(await sdk.AsyncSandbox.create(template, timeout=lifetime_seconds, **options))
 

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from corral.concurrency.task_owned import spawn
 from corral.containment import ContainmentKind
-from corral.errors import MissingExtra
+from corral.errors import requires_extra
 from corral.sessions.shell import ShellCapabilities
 from corral.shells.clouds.remote import RemoteProcess, RemoteShell
 
@@ -49,10 +49,8 @@ class VercelShell(RemoteShell):
             MissingExtra: the SDK is not installed.
             ShellLost: the service refuses or cannot be reached, or the token is missing.
         """
-        try:
+        with requires_extra("VercelShell", "vercel"):
             sdk = import_module("vercel.sandbox")
-        except ImportError as error:
-            raise MissingExtra("VercelShell needs the Vercel Sandbox SDK: pip install 'corral[vercel]'") from error
         client = client or sdk.SandboxClient.create()
         async with cls._starting(client.aclose):
             params = {"image": image, "execution_time_limit": lifetime_seconds, "persistent": False, **options}
