@@ -5,9 +5,9 @@
 // `length` counts everything after it. Big endian.
 
 export const PROTOCOL = 1;
-export const HEADER_BYTES = 22;
+const HEADER_BYTES = 22;
 export const NONCE_BYTES = 16;
-export const TAGGED = 1;
+const TAGGED = 1;
 
 export interface Frame {
   kind: number;

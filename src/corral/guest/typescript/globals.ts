@@ -49,7 +49,7 @@ export interface TimerWatch {
   ended(): void;
 }
 
-export interface GlobalOptions {
+interface GlobalOptions {
   allowWasm: boolean;
   /** Called when the program first uses something asynchronous other than timers. */
   onAsynchronous: () => void;

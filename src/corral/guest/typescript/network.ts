@@ -255,7 +255,7 @@ const { assign } = Object;
 const { isView } = ArrayBuffer;
 
 /** Makes the class `WebSocket` from a service of the host. */
-export function webSocket(ask: Ask): unknown {
+function webSocket(ask: Ask): unknown {
   let last = 0;
 
   class CloseEvent extends Event {

@@ -21,7 +21,7 @@ export interface CallLimits {
 }
 
 /** `[sequence, tool, error, stack of the call, whether something other than the program awaited it]` */
-export type UnawaitedCall = [number, string, string | null, string, boolean];
+type UnawaitedCall = [number, string, string | null, string, boolean];
 
 /** Sends the payload of a CALL, in parts; `path` is the tool's path as JSON. */
 type Send = (payload: string, input: Encoded, sequence: number, path: string) => void;

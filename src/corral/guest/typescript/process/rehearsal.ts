@@ -15,7 +15,7 @@ interface Loading {
 }
 
 /** Observations of a package while it loaded. */
-export interface Findings {
+interface Findings {
   asynchronous: boolean;
   /** Names of environment variables that it read. */
   environment: string[];
