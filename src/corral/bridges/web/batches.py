@@ -75,17 +75,17 @@ class Batch:
         return cls(host, grant, protocol, calls, reads_streams=reads_streams)
 
     def __init__(
-        self, host: BridgeHost, grant: Grant, protocol: str, found: list[CallRequest], *, reads_streams: bool
+        self, host: BridgeHost, grant: Grant, protocol: str, requests: list[CallRequest], *, reads_streams: bool
     ) -> None:
-        first = load_of(grant).count(len(found))
+        first = load_of(grant).count(len(requests))
         self._host = host
         self._unanswered = {
             call.sequence: Call(call._replace(sequence=first + index), grant, protocol=protocol)
-            for index, call in enumerate(found)
+            for index, call in enumerate(requests)
         }
         """Calls by the client's sequence numbers, which also identify the lines."""
-        self._alone = len(found) == 1
-        self._streaming = {call.sequence for call in found if reads_streams and streams(grant, call)}
+        self._alone = len(requests) == 1
+        self._streaming = {call.sequence for call in requests if reads_streams and streams(grant, call)}
 
     async def answer(self, write: _WriteLine) -> None:
         """Runs the calls concurrently, and writes each reply as a line as soon as it is there."""
