@@ -20,6 +20,7 @@ from opentelemetry.trace import StatusCode
 
 from corral import Corral, ExecutionContext, ToolError, tool
 from corral.audit import Telemetry
+from corral.ledger import MemoryLedger
 from corral.sandboxes import DenoSandbox
 from corral.tools import traced_elsewhere
 
@@ -58,13 +59,13 @@ class Seen:
 
 
 @asynccontextmanager
-async def traced(sandbox: DenoSandbox) -> AsyncGenerator[Seen]:
+async def traced(sandbox: DenoSandbox, **options: Any) -> AsyncGenerator[Seen]:
     exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
     tracers, meters = TracerProvider(), MeterProvider([reader])
     tracers.add_span_processor(SimpleSpanProcessor(exporter))
     PROVIDERS.append(tracers)
     telemetry = Telemetry(tracer_provider=tracers, meter_provider=meters)
-    async with Corral([find, close], sandbox=sandbox, check=False, telemetry=telemetry) as corral:
+    async with Corral([find, close], sandbox=sandbox, check=False, telemetry=telemetry, **options) as corral:
         yield Seen(corral, tracers.get_tracer("host"), exporter, reader)
     PROVIDERS.pop()
     tracers.shutdown()
@@ -117,6 +118,15 @@ async def test_executions_and_calls_are_measured(warm_deno: DenoSandbox) -> None
     ends = {point.attributes["corral.status"]: point.count for point in measured["corral.execution.duration"]}
     assert ends == {"succeeded": 1, "failed": 1}
     assert [point.value for point in measured["corral.execution.active"]] == [0]
+
+
+async def test_bytes_of_durable_calls_are_measured_by_tool_and_organization(warm_deno: DenoSandbox) -> None:
+    program = "await tools.find({ order: 7 }); await (tools as any).made_up().catch(() => {})"
+    async with traced(warm_deno, ledger=MemoryLedger()) as seen:
+        await seen.corral.execute(program, durable=True, context=ExecutionContext(organization_id="o"))
+        [point] = seen.measured()["corral.ledger.bytes"]
+    assert dict(point.attributes) == {"gen_ai.tool.name": "find", "corral.organization.id": "o"}
+    assert point.value > 200
 
 
 async def test_a_program_cannot_make_up_series_of_a_metric_or_names_of_spans(warm_deno: DenoSandbox) -> None:

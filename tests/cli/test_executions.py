@@ -103,6 +103,9 @@ def test_changes_are_undone_by_a_command(project: Here, tmp_path: Path) -> None:
     ledger = ("--ledger", "runs.db")
     project.main("run", "program.ts", "--tools", "shop.py", "--no-check", *ledger)
     name = project.main("executions", "list", *ledger).stdout.split()[0]
+    costs = project.main("executions", "costs", "--days", "1", "--json", *ledger)
+    assert [(cost["tool"], cost["calls"]) for cost in map(json.loads, costs.stdout.splitlines())] == [("pay", 2)]
+    assert project.main("executions", "costs", *ledger).stdout.splitlines()[1].split()[1:3] == ["2", "0"]
     bare = project.main("executions", "rollback", name, "--until", "2", *ledger)
     assert (bare.returncode, bare.stdout) == (1, "   2 pay not undoable: the tool is gone\n")
     undone = project.main("executions", "rollback", name, "--tools", "shop.py", *ledger)

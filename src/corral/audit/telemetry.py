@@ -31,7 +31,7 @@ class Telemetry:
     An execution's span `execute_program` is a child of the current span. Each of its calls has a child span
     `execute_tool <name>`, which is current while the tool runs. Attributes do not contain inputs or outputs; the
     message of a failed span can contain a part of an input. Metrics are `corral.execution.duration` and
-    `gen_ai.execute_tool.duration` in seconds, and `corral.execution.active`.
+    `gen_ai.execute_tool.duration` in seconds, `corral.execution.active`, and `corral.ledger.bytes`.
 
     Providers default to the process's global ones; without any, nothing is recorded.
 
@@ -98,6 +98,9 @@ class Instruments:
         self._executions = meter.create_histogram(
             "corral.execution.duration", unit="s", description="Duration of executions."
         )
+        self._recorded = meter.create_counter(
+            "corral.ledger.bytes", unit="By", description="Bytes of the calls of durable executions on record."
+        )
         self._running = meter.create_up_down_counter(
             "corral.execution.active", unit="{execution}", description="Executions under way."
         )
@@ -121,6 +124,11 @@ class Instruments:
         finally:
             self._running.add(-1, measured)
             self._executions.record(ended.seconds, measured | ended.attributes)
+
+    def recorded(self, tool: str, organization_id: str | None, size: int) -> None:
+        """Counts bytes of a tool's calls in a ledger."""
+        attributes = {"gen_ai.tool.name": tool, "corral.organization.id": organization_id}
+        self._recorded.add(size, {name: value for name, value in attributes.items() if value is not None})
 
     @contextmanager
     def call(self, tool: str, execution_id: str, sequence: int) -> Generator[Ended]:

@@ -134,6 +134,14 @@ class Records:
         """
         return await self.writer.run(lambda: self._recorded(execution_id))
 
+    async def calls(self, execution_id: str) -> Sequence[CallRow]:
+        """Reads the calls of an execution; none if the ledger does not have it.
+
+        Raises:
+            LedgerError: they cannot be read.
+        """
+        return await self.writer.run(lambda: [self._call(stored) for stored in self.ledger.calls(execution_id)])
+
     async def find(self, execution_id: str) -> Recorded | None:
         """Reads an execution; returns None if the ledger does not have it.
 

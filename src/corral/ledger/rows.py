@@ -15,7 +15,7 @@ ExecutionStatus: TypeAlias = Literal[
     "running", "paused", "succeeded", "failed", "timed_out", "cancelled", "rejected", "rolled_back"
 ]
 
-_BODY = struct.Struct(">dd16s?HHI")
+_BODY = struct.Struct(">ddd16s?HHI")
 
 
 class CallRow(NamedTuple):
@@ -36,6 +36,8 @@ class CallRow(NamedTuple):
     """Clocks of the program after it received the reply, in milliseconds."""
     by: str | None = None
     """Person who decided on it."""
+    duration: float = 0.0
+    """Milliseconds that its last host took for it, with its guards."""
 
     @property
     def size(self) -> int:
@@ -90,7 +92,8 @@ class StoredDecision(NamedTuple):
 def pack_call(row: CallRow) -> bytes:
     """Encodes the parts of a row that have no column."""
     tool, by = row.tool.encode(), (row.by or "").encode()
-    head = _BODY.pack(row.wall, row.active, row.digest, row.input.tagged, len(tool), len(by), len(row.input.text))
+    clocks, sizes = (row.wall, row.active, row.duration), (len(tool), len(by), len(row.input.text))
+    head = _BODY.pack(*clocks, row.digest, row.input.tagged, *sizes)
     return b"".join((head, tool, by, row.input.text, row.reply))
 
 
@@ -101,7 +104,7 @@ def unpack_call(stored: StoredCall, body: bytes) -> CallRow:
         LedgerDamaged: the data is not the encoding of a row.
     """
     try:
-        wall, active, digest, tagged, tool_size, by_size, input_size = _BODY.unpack_from(body)
+        wall, active, duration, digest, tagged, tool_size, by_size, input_size = _BODY.unpack_from(body)
         by_at = _BODY.size + tool_size
         input_at = by_at + by_size
         reply_at = input_at + input_size
@@ -118,6 +121,7 @@ def unpack_call(stored: StoredCall, body: bytes) -> CallRow:
             wall,
             active,
             body[by_at:input_at].decode() or None,
+            duration,
         )
     except (struct.error, ValueError) as error:
         raise LedgerDamaged(f"call {stored.sequence} of {stored.execution_id} in the ledger cannot be read") from error

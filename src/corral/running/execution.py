@@ -444,6 +444,10 @@ class Execution:
             request = self._request
             with instruments.execution(request.language, request.context, self.execution_id) as ended:
                 result = await self._run()
+                if self._journal is not None:
+                    for tool, size in self._journal.bytes.items():
+                        if self._grant.peek_tool(tool) is not None:  # guests must not create series
+                            instruments.recorded(tool, request.context.organization_id, size)
                 ended.failed(result.error)
                 ended.attributes |= {"corral.status": result.status, "corral.containment": result.containment}
                 return result

@@ -6,6 +6,7 @@ import builtins
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, Unpack
 
@@ -24,6 +25,7 @@ from corral.running.request import ExecutionRequest
 from corral.tools import ToolRegistry
 from corral.tools.tool_sources import Tools
 from corral.types import (
+    TIMER,
     ApprovalRequest,
     Approved,
     CallRequest,
@@ -99,6 +101,25 @@ class Rollback:
     def complete(self) -> bool:
         """True if all changes are undone."""
         return all(each.outcome == "undone" for each in self.calls)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Calls of one tool by one user on one day."""
+
+    organization_id: str | None
+    user_id: str
+    tool: str
+    """Tool or service of the host, as in programs."""
+    day: str
+    """Date in UTC, such as 2026-11-28."""
+    calls: int
+    failed: int
+    duration_ms: float
+    """Time that the calls took, without that in which programs were paused."""
+    input_bytes: int
+    output_bytes: int
+    """Sizes as JSON."""
 
 
 def _pending_execution(
@@ -386,6 +407,50 @@ class Executions:
             statuses=statuses, since=since, user_id=user_id, organization_id=organization_id, limit=limit
         )
         return tuple(map(_record_of, rows))
+
+    @checked
+    async def costs(
+        self,
+        *,
+        since: float | None = None,
+        user_id: str | None = None,
+        organization_id: str | None = None,
+        limit: int = 1_000,
+    ) -> tuple[Cost, ...]:
+        """Adds up the calls of the last updated executions in the ledger by organization, user, tool and day.
+
+        Each of at most `limit` executions is read and opened, one after the other. `since`: executions that were
+        updated from then on.
+
+        Raises:
+            ConfigError: there is no ledger.
+            LedgerError: it cannot be read.
+        """
+        records, sums = self._records, dict[tuple[str | None, str, str, str], builtins.list[float]]()
+        listed = await records.list(since=since, user_id=user_id, organization_id=organization_id, limit=limit)
+        for each in listed:
+            for row in await records.calls(each.execution_id):
+                if row.place is None or row.tool in ("", TIMER):
+                    continue
+                day = datetime.fromtimestamp(row.wall / 1000, UTC).date().isoformat()
+                sizes = row.duration, len(row.input.text), max(0, len(row.reply) - 1)
+                total = sums.setdefault((each.organization_id, each.user_id, row.tool, day), [0, 0, 0.0, 0, 0])
+                for index, number in enumerate((1, row.reply[:1] == b"e", *sizes)):
+                    total[index] += number
+        return tuple(
+            Cost(
+                organization_id=organization,
+                user_id=user,
+                tool=tool,
+                day=day,
+                calls=int(calls),
+                failed=int(failed),
+                duration_ms=duration,
+                input_bytes=int(inputs),
+                output_bytes=int(outputs),
+            )
+            for (organization, user, tool, day), (calls, failed, duration, inputs, outputs) in sums.items()
+        )
 
     @checked
     async def prune(self, older_than_seconds: float | None = None) -> int:

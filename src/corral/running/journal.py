@@ -131,6 +131,8 @@ class Journal:
         self.replies = len(self._replayed)
         """Number of recorded replies, which is the place of the next one."""
         self._size = sum(row.size for row in recording.rows)
+        self.bytes: dict[str, int] = {}
+        """Bytes of new calls on record, by tool."""
         self._arrivals: dict[int, anyio.Event] = {}
         """Turns of the recorded calls that the program has made."""
         self._finish_turn, self._all_replayed = anyio.Event(), anyio.Event()
@@ -374,6 +376,7 @@ class Journal:
     async def _make(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
         """Makes a call that has no recorded reply."""
         self._current[row.sequence] = row
+        began = time.perf_counter()
         try:
             if request.tool.startswith("$") and changes_something(request):
                 await self._start(row)
@@ -386,7 +389,8 @@ class Journal:
             await anyio.sleep_forever()  # its end is under way
         if not reply.parked:
             unclear = reply.error is not None and self._is_unclear(made)
-            return self._done(made, reply, by=made.by, request=request, unclear=unclear)
+            duration = (time.perf_counter() - began) * 1000
+            return self._done(made, reply, by=made.by, request=request, unclear=unclear, duration=duration)
         await self._until_decided(row.sequence)
         self._grant.calls -= 1
         self._recorder.forget(row.sequence)
@@ -418,6 +422,7 @@ class Journal:
         by: str | None = None,
         request: CallRequest | None = None,
         unclear: bool = False,
+        duration: float = 0.0,
     ) -> Reply:
         """Gives a reply its place. Nothing is awaited from here until the reply is in the guest's buffer."""
         self._wall = max(self._wall, float(int(time.time() * 1000)))
@@ -428,9 +433,11 @@ class Journal:
         reply = Reply(value, encoded, error, nothing, stamp=stamp)
         stream = encoded is not None and encoded.text[:1] == b"[" and request is not None and self._streams(request)
         packed = _packed(reply, stream=stream, unclear=unclear)
-        row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, packed, *stamp, by)
+        row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, packed, *stamp, by, duration)
         self.replies += 1
-        self._size += row.size
+        size = row.size
+        self._size += size
+        self.bytes[row.tool] = self.bytes.get(row.tool, 0) + size
         self._put(row)
         return _delivered(reply, packed[:1], request) if stream and request is not None else reply
 

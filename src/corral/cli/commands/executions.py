@@ -6,7 +6,9 @@ import argparse
 import asyncio
 import getpass
 import json
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ from corral.running.executions import ExecutionRecord
 from corral.types import Retry, Settled, Settlement
 
 _DAY_SECONDS = 86_400.0
+_WITHOUT_ID = ("list", "costs", "prune")
+_MOST_COSTS = 100_000
+"""Maximum number of executions that `costs` reads."""
 _EPILOG = """\
 examples:
   corral executions list --ledger runs.db
@@ -47,34 +52,35 @@ def add_executions(commands: Commands) -> None:
         commands,
         "executions",
         _executions,
-        takes="list|show|approve|deny|retry|settle|resume|replay|rollback|prune",
+        takes="list|show|approve|deny|retry|settle|resume|replay|rollback|costs|prune",
         help="durable executions in a ledger",
         description="Shows durable executions in a ledger, decides on their calls, and continues them.",
         epilog=_EPILOG,
     )
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
-    parser.add_argument("execution", nargs="?", metavar="ID", help="the execution; for all but list and prune")
+    parser.add_argument("execution", nargs="?", metavar="ID", help="the execution; for all but list, costs and prune")
     parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="numbers of calls to decide on")
     parser.add_argument("--ledger", required=True, metavar="PATH|URL", help="a SQLite database, or a postgresql:// URL")
     parser.add_argument("--by", metavar="NAME", help="who decides; default: this user")
     parser.add_argument("--reason", default="", metavar="TEXT", help="for deny: the program sees it")
     parser.add_argument("--value", metavar="JSON", help="for settle: the result of the call")
     parser.add_argument("--until", type=int, metavar="N", help="for replay and rollback: the call to end before")
-    parser.add_argument("--days", type=float, metavar="N", help="for prune: what ended longer ago; default: 30")
+    days = "for prune: what ended longer ago, default 30; for costs: the last days"
+    parser.add_argument("--days", type=float, metavar="N", help=days)
     parser.add_argument("--json", action="store_true", help="print JSON")
     add_tools(parser)
     add_running(parser)
 
 
 def _executions(arguments: argparse.Namespace) -> int:
-    if (arguments.execution is None) != (arguments.action in ("list", "prune")):
+    if (arguments.execution is None) != (arguments.action in _WITHOUT_ID):
         raise ConfigError(f"`corral executions {arguments.action}` takes {_takes(arguments.action)}")
     with screen() as view:
         return asyncio.run(_ACTIONS[arguments.action](arguments, view))
 
 
 def _takes(action: str) -> str:
-    return "no ID" if action in ("list", "prune") else "the ID of an execution; `corral executions list` shows them"
+    return "no ID" if action in _WITHOUT_ID else "the ID of an execution; `corral executions list` shows them"
 
 
 async def _list(arguments: argparse.Namespace, view: Screen) -> int:
@@ -186,6 +192,21 @@ async def _rollback(arguments: argparse.Namespace, view: Screen) -> int:
     return 0 if report.complete else 1
 
 
+async def _costs(arguments: argparse.Namespace, view: Screen) -> int:
+    since = None if arguments.days is None else time.time() - arguments.days * _DAY_SECONDS
+    async with _ledger(arguments) as corral:
+        costs = await corral.executions.costs(since=since, limit=_MOST_COSTS)
+    if not arguments.json and costs:
+        view.out("day         calls  failed    seconds  input bytes  output bytes  tool  user  organization")
+    for cost in sorted(costs, key=lambda each: (each.day, each.organization_id or "", each.user_id, each.tool)):
+        numbers = f"{cost.calls:5}  {cost.failed:6}  {cost.duration_ms / 1000:9.3f}  {cost.input_bytes:11}"
+        names = (cost.tool, cost.user_id, cost.organization_id or "")
+        shown = "  ".join(map(escape_hidden, names)).rstrip()
+        line = f"{cost.day}  {numbers}  {cost.output_bytes:12}  {shown}"
+        view.out(json_text(asdict(cost)) if arguments.json else line)
+    return 0
+
+
 async def _prune(arguments: argparse.Namespace, view: Screen) -> int:
     async with _ledger(arguments) as corral:
         days = arguments.days
@@ -213,6 +234,7 @@ _ACTIONS: Mapping[str, Callable[[argparse.Namespace, Screen], Coroutine[Any, Any
     "resume": _resume,
     "replay": _replay,
     "rollback": _rollback,
+    "costs": _costs,
     "prune": _prune,
 }
 
