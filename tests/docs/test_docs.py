@@ -118,6 +118,7 @@ EXTRAS = {
     "fastapi": "pip install fastapi",
     "langchain_core": "corral[langchain]",
     "numpy": "pip install numpy",
+    "taskiq": "pip install taskiq",
     "mcp": "corral[mcp]",
     **{
         f"corral.integrations.{name.replace('-', '_')}": f"corral[{name}]"
