@@ -12,6 +12,7 @@ from tests.security.attacks import Attack
 __all__ = [
     "ATTACKED",
     "ATTACKED_PYTHON",
+    "CELLS",
     "LOOKS",
     "PYTHON",
     "SESSIONS",
@@ -26,16 +27,19 @@ __all__ = [
 ]
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
-Mode: TypeAlias = Literal["product", "session", "granted", "native", "raw", "python", "science", "python-session"]
+Mode: TypeAlias = Literal[
+    "product", "session", "cells", "granted", "native", "raw", "python", "science", "python-session", "python-cells"
+]
 """product: as a model's program, in a process of its own, which a server of its user's forked. granted: as product, but the process is
 an engine of its own, which has every permission, eval and wasm are
 allowed, and the attack is made from a string, past what rewrites its imports. native: as granted, but in a process that was forked,
 by a server that has kept the permission for native calls and hands the engine's own interface on. raw: a bare main program of an engine
 that has every permission. python: as a Python program; all attacks are one user's, so they share a server. science: the
 same with packages. session and python-session: as product and python, in a session with a directory to write to, and
-modules of node."""
-SESSIONS: frozenset[Mode] = frozenset({"session", "python-session"})
-SHARING: frozenset[Mode] = frozenset({"python", "science", "python-session"})
+modules of node. cells and python-cells: as those, in the second cell of a notebook, and a program of its own looks around."""
+CELLS: frozenset[Mode] = frozenset({"cells", "python-cells"})
+SESSIONS: frozenset[Mode] = frozenset({"session", "python-session", *CELLS})
+SHARING: frozenset[Mode] = frozenset({"python", "science", "python-session", "python-cells"})
 """Where an execution has a process in common with the one before, so that each may leave something for the next."""
 LOOKS: Mapping[Mode, int] = {"granted": 4}
 """Attacks of a user before a program looks around, where it is not one: each execution starts an engine of its own there."""
@@ -74,6 +78,9 @@ ATTACKED = (
     ),
     # Frames and limits are the same code; files and modules are what a session adds.
     Attacked("session", "namespaces", _FILES, "`product` makes them without files; tests/sessions attacks those"),
+    Attacked(
+        "cells", "namespaces", _ALL, "`product` makes them in processes of their own, tests/sessions has notebooks"
+    ),
     # A value goes through the same code of the guest whatever the engine may do: `product` has them.
     Attacked("granted", "namespaces", _ALL - {"result"}, "`raw` has every permission too, and no guest in the way"),
     # Frames and limits are the host's, and `granted` has them in namespaces; what a jail bounds itself, `product` has.
@@ -91,10 +98,16 @@ ATTACKED_PYTHON = (
     Attacked(
         "python-session", "namespaces", _FILES | _OWN, "`python` makes them without files; tests/sessions attacks those"
     ),
+    Attacked(
+        "python-cells",
+        "namespaces",
+        _ALL | _OWN,
+        "`python` makes them in processes of their own, tests/sessions has notebooks",
+    ),
 )
 """What attacks in Python are run in."""
 
-PYTHON: frozenset[Mode] = frozenset({"python", "science", "python-session"})
+PYTHON: frozenset[Mode] = frozenset({"python", "science", "python-session", "python-cells"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,7 @@ _BENIGN = Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=4)
 _OTHERS: Mapping[tuple[Mode, str], Limits] = {
     # Takes more time and memory than others where all is well: it must come to its own end on a slow machine too.
     ("product", "ts-flood-07"): Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=8),
+    ("cells", "ts-flood-07"): Limits(wall_seconds=_ENOUGH_SECONDS, cpu_seconds=8),
     # Waits for threads that do not come.
     ("native", "own-workers"): Limits(wall_seconds=1.5, cpu_seconds=0.1, memory_mb=_LITTLE_MB),
 }

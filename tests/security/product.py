@@ -14,9 +14,9 @@ from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTi
 from corral.sandboxes import CPythonSandbox, DenoSandbox, deno
 from corral.sandboxes.jailed.guest_starter import GuestCommand, GuestStarter
 from corral.sessions import Sessions
-from corral.types import SandboxConfig
+from corral.types import Language, SandboxConfig
 from tests.security.attacks import Attack
-from tests.security.modes import PYTHON, SESSIONS, Mode, Tier, limits_for
+from tests.security.modes import CELLS, PYTHON, SESSIONS, Mode, Tier, limits_for
 
 __all__ = ["attacked_corral", "attempt", "outcomes"]
 
@@ -98,7 +98,7 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
     match mode:
         case "granted":
             sandbox = GrantedDenoSandbox(tier=tier, isolation="process", allow_eval=True, allow_wasm=True)
-        case "python" | "python-session":
+        case "python" | "python-session" | "python-cells":
             sandbox = CPythonSandbox(tier=tier)
         case "science":
             sandbox = CPythonSandbox(tier=tier, packages=["numpy", "pandas"])
@@ -121,7 +121,7 @@ async def _corral(mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox)
             sandbox=sandbox,
             containment=tier,
             limits=limits_for(mode),
-            sessions=Sessions() if mode in SESSIONS else None,
+            sessions=Sessions(keep="variables" if mode in CELLS else "files") if mode in SESSIONS else None,
             check=False,
         ) as corral:
             yield corral
@@ -130,6 +130,13 @@ async def _corral(mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox)
 
 
 async def attempt(corral: Corral, mode: Mode, attack: Attack, code: str, user: ExecutionContext) -> ExecutionResult:
+    if mode in CELLS:
+        notebooks = corral._runtime.notebooks
+        for key in [each for each in notebooks._kept if each.session.context.session_id == user.session_id]:
+            await notebooks.close(key)
+        first = "earlier = 1\nearlier" if mode in PYTHON else "const earlier = 1;\nreturn earlier"
+        language: Language = "python" if mode in PYTHON else "typescript"
+        (await corral.execute(first, context=user, language=language, limits=limits_for(mode))).raise_for_error()
     if mode in PYTHON:
         return await corral.execute(code, context=user, language="python", limits=limits_for(mode, attack))
     if mode == "native":

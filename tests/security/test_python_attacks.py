@@ -9,7 +9,7 @@ import pytest
 
 from tests.security.attacks import Attack, python_corpus, python_own, science
 from tests.security.batches import parameters, run_batch, uncontained
-from tests.security.modes import ATTACKED_PYTHON, Mode, Tier, Verdict
+from tests.security.modes import ATTACKED_PYTHON, SESSIONS, Mode, Tier, Verdict
 
 KNOWN_OPEN: dict[tuple[str, Tier], str] = {
     # As in TypeScript: Landlock does not cover stat(2).
@@ -42,7 +42,7 @@ def test_every_attack_is_contained_and_nothing_is_left(mode: Mode, tier: Tier, k
 
 
 def judged(mode: Mode, tier: Tier, attack: Attack, verdict: Verdict) -> list[str]:
-    given = GIVEN_BY_SESSIONS.get(attack.id) if mode == "python-session" else None
+    given = GIVEN_BY_SESSIONS.get(attack.id) if mode in SESSIONS else None
     if given is None:
         return uncontained(attack, verdict, KNOWN_OPEN.get((attack.id, tier)), ALSO_LEGAL.get(attack.id))
     said = {said for damage in verdict.damage for said in re.findall(r"LEAKED (\w+|\.)", damage)}

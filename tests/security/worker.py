@@ -23,7 +23,7 @@ from corral import Corral, ExecutionContext, ExecutionResult
 from tests.security.attacks import Attack
 from tests.security.canaries import Canaries, Scene, scene
 from tests.security.early import end_early
-from tests.security.modes import LOOKS, PYTHON, SHARING, Mode, Tier, Verdict
+from tests.security.modes import CELLS, LOOKS, PYTHON, SHARING, Mode, Tier, Verdict
 from tests.security.product import attacked_corral, attempt, outcomes
 from tests.security.raw import BEGAN, RawStarter, attempt_raw, raw_starter
 from tests.security.surroundings import look, strange
@@ -46,7 +46,7 @@ class _Batch:
         # In Python all attacks are one user's. Else each is one's who has no attack under way: where executions share a
         # process, no attack of another's ends it.
         names = ["everybody"] * _AT_ONCE if mode in PYTHON else [f"user {number}" for number in range(_AT_ONCE)]
-        self._users = [ExecutionContext(user_id=name, session_id=name) for name in names]
+        self._users = [ExecutionContext(user_id=name, session_id=f"{name} {n}") for n, name in enumerate(names)]
 
     async def run_all(self, attacks: list[Attack]) -> None:
         size = LOOKS.get(self._mode, 1)
@@ -87,6 +87,8 @@ class _Batch:
         if not isinstance(self._way, Corral):
             return []
         assert self._untouched is not None
+        if self._mode in CELLS:  # a later cell may find what it has changed
+            user = user.model_copy(update={"session_id": None})
         found = await look(self._way, user, python=self._mode in PYTHON, whole=self._mode in SHARING)
         return _shown(strange(self._untouched, found))
 

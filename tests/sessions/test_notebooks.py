@@ -83,6 +83,8 @@ async def test_the_value_of_a_cell_is_its_own(warm: Sandboxes) -> None:
         assert await cells.value("z = None\nfor _ in []:\n    pass") is None
         assert await cells.value("def helper(n):\n    return n") is None, "helpers are not called"
         assert await cells.value("def main():\n    return helper(3)") == 3
+        again = await cells.run("result = 5")
+        assert "Program 1 of this session was the same" in again.model_text()
 
 
 async def test_an_error_names_the_cell_and_keeps_what_was_bound(warm: Sandboxes) -> None:
@@ -312,6 +314,7 @@ async def test_cells_in_typescript_see_what_earlier_ones_have_bound(warm: Sandbo
         assert (await cells.run("console.log(x, [y])")).console == "10 [ 2 ]\n"
 
 
+@pytest.mark.matrix("the same in Python is in the gate; here in TypeScript")
 async def test_errors_in_typescript_name_the_cell_and_keep_what_was_bound(warm: Sandboxes) -> None:
     async with notebook(warm, "typescript") as cells:
         await cells.value("const before = 1;\nfunction f() {\n  return null.x;\n}\n1")
@@ -343,6 +346,7 @@ async def test_work_that_a_cell_in_typescript_leaves_behind_ends_with_it(warm: S
         assert await cells.value("return (await add({a: 1, b: 2})).sum") == 3
 
 
+@pytest.mark.matrix("the same in Python is in the gate; here in TypeScript")
 async def test_each_cell_in_typescript_has_its_own_limits_calls_and_environment(warm: Sandboxes) -> None:
     async with notebook(warm, "typescript") as cells:
         one = Limits(calls=1)
@@ -357,6 +361,7 @@ async def test_each_cell_in_typescript_has_its_own_limits_calls_and_environment(
         assert "not defined" in await cells.error("z")
 
 
+@pytest.mark.matrix("the same in Python is in the gate; here in TypeScript")
 async def test_later_cells_in_typescript_are_checked_with_the_types_of_earlier_ones(warm: Sandboxes) -> None:
     async with notebook(warm, "typescript", check=True) as cells:
         await cells.value("interface Row { id: number }\nconst reply = await tools.add({a: 1, b: 2});\nreturn 1;")

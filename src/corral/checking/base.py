@@ -35,8 +35,9 @@ class DeclarationsUnread(Exception):
 class Check(ABC):
     """Checks one program. Call `findings` at most once. Before that, `text` is the first text for the server."""
 
-    def __init__(self, root: Node, tools: ToolSet, *, is_cell: bool) -> None:
-        self.unbound_hint = NOT_BOUND if is_cell else NOTHING_SHARED
+    def __init__(self, root: Node, tools: ToolSet, *, start: int) -> None:
+        self._start = start  # earlier cells are before it; see `TypedText`
+        self.unbound_hint = NOTHING_SHARED if start < 0 else NOT_BOUND
         self.root = root
         self.tools = tools
         self._inputs = Inputs(self.read)
@@ -91,7 +92,8 @@ class Check(ABC):
     @cached_property
     def flawed(self) -> dict[int, tuple[Node, list[Flaw]]]:
         """Calls by a tool's full name whose inputs violate the schema, by start offset."""
-        pairs = ((call, self._flaws(call, ToolName.parse(name))) for call, name in self.calls_by_name())
+        calls = ((call, name) for call, name in self.calls_by_name() if call.start_byte >= self._start)
+        pairs = ((call, self._flaws(call, ToolName.parse(name))) for call, name in calls)
         return {
             call.start_byte: (call, flaws) for call, flaws in islice(filter(lambda each: each[1], pairs), _MAX_FLAWED)
         }

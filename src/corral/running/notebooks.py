@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from typing import NamedTuple
 
 import anyio
@@ -23,6 +24,9 @@ _MOST_CELLS = 1_000
 _MOST_NAMES = 20_000
 _NO_ROOM = "notebooks are running cells, and this user has a fair share of them; wait until one of them has ended"
 _KEPT = "Variables that the program set before it failed are kept: continue from there."
+_AGAIN = (
+    "Program {} of this session was the same, so its variables were set and its calls made already; send only new code."
+)
 _MANY_CELLS = f"their process ran {_MOST_CELLS:,} programs, which is the maximum"
 _MANY_NAMES = f"there were more than {_MOST_NAMES:,} of them"
 _SCOPES = "a program with more permissions does not share a process with them"
@@ -50,6 +54,10 @@ class Notebook:
         self._scopes: frozenset[str] = frozenset()
         self._lost = ""
         self._has_failed = False
+        self._sources: dict[bytes, int] = {}
+        """Numbers of the cells of the process that succeeded, by digest."""
+        self._again = 0
+        """Number of an earlier cell with the source of the last one."""
 
     def end_reason(self, scopes: frozenset[str]) -> str | None:
         """Returns the reason why the process cannot run another cell with these scopes; None if it can."""
@@ -74,6 +82,10 @@ class Notebook:
         if exit.status != "rejected":
             self._cells.append(earlier_cell(program, is_complete=exit.status == "succeeded"))
             self.names |= {*program.binds}
+            digest = blake2b(program.source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+            self._again = self._sources.get(digest, 0)
+            if exit.status == "succeeded":
+                self._sources.setdefault(digest, self.count)
         self._has_failed = exit.status == "failed" and bool(program.binds)
 
     def lose(self, reason: str) -> None:
@@ -82,7 +94,7 @@ class Notebook:
             cells = f"program {self._first}" if self._first == self.count else f"programs {self._first} to {self.count}"
             self._lost = f"The variables of {cells} of this session are gone, because {reason}. Define them again."
         self._first = self.count + 1
-        self.names, self._cells = frozenset(), []
+        self.names, self._cells, self._sources, self._again = frozenset(), [], {}, 0
 
     def lost(self) -> str:
         """Returns the remark about lost variables for the next result, once."""
@@ -91,8 +103,13 @@ class Notebook:
 
     def with_remarks(self, exit: Exit, before: str) -> Exit:
         """Adds remarks about variables that are lost, or that a failed cell has set."""
-        texts = [before, self._lost, _KEPT if self._has_failed else ""]
-        self._has_failed = False
+        texts = [
+            before,
+            self._lost,
+            _KEPT if self._has_failed else "",
+            _AGAIN.format(self._again) if self._again else "",
+        ]
+        self._has_failed, self._again = False, 0
         remarks = (Diagnostic(severity="info", code="variables", message=each) for each in texts if each)
         return replace(exit, diagnostics=(*remarks, *exit.diagnostics))
 

@@ -126,7 +126,7 @@ class PythonCheck(Check):
     """Checks a Python program with ty."""
 
     def __init__(self, typed: TypedPython, tools: ToolSet) -> None:
-        super().__init__(typed.root, tools, is_cell=typed.start >= 0)
+        super().__init__(typed.root, tools, start=typed.start)
         self._writes = Writes(typed.root, typed.names, typed.edits.text)
         self._typed = typed
         self._owners: dict[Finding, tuple[Node, str]] = {}

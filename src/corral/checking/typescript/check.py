@@ -152,7 +152,7 @@ class TypeScriptCheck(Check):
     def __init__(
         self, typed: TypedProgram, tools: ToolSet, *, env: bool, modules: bool = False, network: bool = False
     ) -> None:
-        super().__init__(typed.root, tools, is_cell=typed.start >= 0)
+        super().__init__(typed.root, tools, start=typed.start)
         self._typed = typed
         self._env = env
         self._modules = modules
