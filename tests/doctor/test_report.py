@@ -129,7 +129,7 @@ def probed(room: Path, probe: str) -> dict[str, Attempt]:
 def test_a_probe_that_lies_is_found_out_by_what_it_did(room: Path) -> None:
     lie = 'attempts[name] = ["refused", "really"]; await action().catch?.(() => {});'
     honest = (room / PROBE).read_text()
-    start, end = honest.index("const attempt ="), honest.index("/** The first of several actions")
+    start, end = honest.index("const attempt ="), honest.index("const any =")
     liar = f"{honest[:start]}const attempt = async (name, action) => {{ try {{ {lie} }} catch {{}} }};\n{honest[end:]}"
     outcomes = {name: each.outcome for name, each in probed(room, liar).items()}
     assert {name for name, outcome in outcomes.items() if outcome == "got through"} == {
