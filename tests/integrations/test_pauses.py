@@ -83,6 +83,7 @@ async def test_an_approved_call_is_made_after_a_restart_and_nothing_twice(
     assert world.done == [1, 2]
 
 
+@pytest.mark.matrix("test_two_calls_at_once_are_decided_one_by_one denies in every framework; this denies all calls")
 async def test_a_denied_call_is_an_error_in_the_program(kind: type[Agent], world: World, opened: Any) -> None:
     agent = kind(ONE)
     async with opened() as corral:
@@ -99,6 +100,7 @@ async def test_two_calls_at_once_are_decided_one_by_one(kind: type[Agent], world
     assert world.done == [1, 3]
 
 
+@pytest.mark.matrix("test_an_approved_call_is_made_after_a_restart covers every framework; this loses the host earlier")
 async def test_a_decision_that_was_recorded_before_the_host_was_lost_holds(
     kind: type[Agent], world: World, opened: Any
 ) -> None:
