@@ -272,7 +272,7 @@ DECODERS: dict[str, set[str]] = {
     "bz2": set(),
     "email": set(),
     "gzip": {"chat/entrance.py"},
-    "html": {"chat/entrance.py", "programs/reading.py", "rendering/html.py"},
+    "html": {"chat/entrance.py", "programs/reading.py", "rendering/html.py", "rendering/timeline.py"},
     "lzma": set(),
     "marshal": {
         "jail/launcher.py",

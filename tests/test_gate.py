@@ -13,7 +13,7 @@ MATRIX: dict[str, int] = {
     "bridges": 211,
     "chat": 5,
     "checking": 12,
-    "cli": 6,
+    "cli": 7,
     "docs": 2,
     "e2e": 91,
     "environments": 7,

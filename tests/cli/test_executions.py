@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
+from tests.chromium import chromium, watched
 from tests.cli.terminal import Here
 
 KEY = "one=bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4="
@@ -111,3 +114,64 @@ def test_changes_are_undone_by_a_command(project: Here, tmp_path: Path) -> None:
     undone = project.main("executions", "rollback", name, "--tools", "shop.py", *ledger)
     assert (undone.returncode, undone.stdout) == (0, "   2 pay undone\n   1 pay undone\n")
     assert sorted((tmp_path / "paid").read_text().split()) == ["-7", "-8", "7", "8"]
+
+
+HOSTILE = "</script><script>document.title = 1</script><img src=x onerror='document.title = 2'><b id=hostile>"
+HOSTILE_PROGRAM = f"""
+console.log({json.dumps(HOSTILE)});
+const first = await tools.echo({{ text: {json.dumps(HOSTILE)} }});
+console.log("between \\u202e");
+await Promise.all([tools.echo({{ text: "a" }}), tools.echo({{ text: "b" }})]);
+console.log("after");
+throw new Error(first);
+"""
+
+
+def timeline(project: Here, folder: Path) -> Path:
+    (folder / "echo.py").write_text(
+        "from corral import tool\n\n@tool\nasync def echo(text: str) -> str:\n    return text\n"
+    )
+    (folder / "hostile.ts").write_text(HOSTILE_PROGRAM)
+    project.main("run", "hostile.ts", "--tools", "echo.py", "--no-check", "--ledger", "runs.db")
+    name = project.main("executions", "list", "--ledger", "runs.db").stdout.split()[0]
+    done = project.main("executions", "replay", name, "--html", "line.html", "--ledger", "runs.db")
+    assert done.returncode == 1, done.stderr
+    return folder / "line.html"
+
+
+def test_a_time_line_is_one_file_in_which_all_texts_are_data(project: Here, tmp_path: Path) -> None:
+    page = timeline(project, tmp_path).read_text()
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "<img" not in page
+    assert "<b id" not in page
+    assert "\\\\u{202e}" in page
+    policy = page.partition('Content-Security-Policy" content="')[2].partition('"')[0]
+    assert policy.startswith("default-src 'none'; base-uri 'none'")
+    assert "unsafe" not in policy
+    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
+    assert [(step["n"], step["logs"], step["waiting"]) for step in data["steps"]] == [
+        (1, 1, [1]),
+        (2, 2, [2, 3]),
+        (3, 2, [3]),
+        (0, 3, []),
+    ]
+
+
+@pytest.mark.matrix("the test before this one reads the file; here a browser does")
+def test_a_time_line_in_a_browser_shows_the_state_at_each_call(project: Here, tmp_path: Path) -> None:
+    address = timeline(project, tmp_path).as_uri()
+    with chromium() as browser:
+        page = browser.new_page()
+        problems = watched(page)
+        page.goto(address)
+        expect(page.locator("#console")).to_contain_text("after")
+        slider = page.get_by_label("State at a call")
+        slider.focus()
+        page.keyboard.press("Home")
+        expect(page.locator("#where")).to_contain_text("Before the reply to call 1, echo")
+        expect(page.locator("#console")).to_have_text(HOSTILE)
+        page.keyboard.press("ArrowRight")
+        expect(page.locator("#where")).to_contain_text("2 calls wait")
+        expect(page.locator("#hostile, img")).to_have_count(0)
+        expect(page).to_have_title(re.compile("^execution-"))
+        assert problems == []

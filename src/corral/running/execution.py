@@ -786,6 +786,8 @@ class Execution:
 
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
+        if self._journal is not None:
+            self._journal.logged = len(self._logs)
         if len(self._logs) % _MANY_ENTRIES == 0:
             spare_young()
         if (self._gate is None or self._gate.is_open) and (self._journal is None or self._journal.is_live):

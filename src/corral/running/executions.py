@@ -19,7 +19,7 @@ from corral.guest import UnencodableValue, decode_value
 from corral.ledger import WAITING, CallRow, Claim, ExecutionStatus, Recorded, Records, StoredExecution
 from corral.results import ExecutionResult
 from corral.running.execution import Execution
-from corral.running.journal import Recording, asked_of, changes_something, is_uncertain, reply_of, result_of
+from corral.running.journal import Recording, Step, asked_of, changes_something, is_uncertain, reply_of, result_of
 from corral.running.options import LiveOptions
 from corral.running.request import ExecutionRequest
 from corral.tools import ToolRegistry
@@ -75,6 +75,15 @@ class ExecutionRecord:
     """Numbers of pending calls that have been decided and wait for `resume`."""
     pauses: int = 0
     """Number of times that it has paused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """Replay of an execution with its state before each reply."""
+
+    result: ExecutionResult
+    steps: tuple[Step, ...]
+    """In the order of the replies; those of timers too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,12 +269,25 @@ class Executions:
             ConfigError: there is no such execution, or no ledger. Outdated: it was recorded with another version of the
             engine or of a package. LedgerError: the record cannot be read.
         """
+        return await self._replay(execution_id, until, None, options)
+
+    @checked
+    async def timeline(self, execution_id: str, **options: Unpack[LiveOptions]) -> Timeline:
+        """Replays an execution, and notes its state before each reply. Raises as `replay`."""
+        steps: builtins.list[Step] = []
+        result = await self._replay(execution_id, None, steps, options)
+        return Timeline(result=result, steps=tuple(steps))
+
+    async def _replay(
+        self, execution_id: str, until: int | None, steps: builtins.list[Step] | None, options: LiveOptions
+    ) -> ExecutionResult:
         recorded = await self._records.load(execution_id)
         request = _request_of(recorded, None)
         recording = Recording(
             records=self._records,
             execution_id=execution_id,
             offline=True,
+            steps=steps,
             head=recorded.head,
             rows=_until(recorded.calls, until),
             state=recorded.result if until is None else {},

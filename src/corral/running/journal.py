@@ -68,6 +68,20 @@ _SUSPECTS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """State of a program before the reply to a call."""
+
+    sequence: int
+    tool: str
+    logs: int
+    """Number of console entries so far."""
+    waiting: tuple[int, ...]
+    """Numbers of calls without a reply."""
+    active_ms: float
+    """Time for which the program has been live when it gets the reply."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """Ledger of a durable execution, and the recorded execution that it continues or replays."""
 
@@ -88,6 +102,9 @@ class Recording:
     """Decisions, by the call's number and the digest to which they are bound."""
     after: Mapping[bytes, list[CallRow]] = field(default_factory=dict[bytes, "list[CallRow]"])
     """Calls of an earlier execution that are not repeated, by digest."""
+
+    steps: list[Step] | None = None
+    """Receives the state before each recorded reply; the guest is then idle at each of them. For a replay."""
 
     was_paused: bool = False
     """True if the execution was paused before this host claimed it."""
@@ -130,6 +147,9 @@ class Journal:
         """Number of recorded replies that have been given so far."""
         self.replies = len(self._replayed)
         """Number of recorded replies, which is the place of the next one."""
+        self._steps = recording.steps
+        self.logged = 0
+        """Number of console entries so far."""
         self._size = sum(row.size for row in recording.rows)
         self.bytes: dict[str, int] = {}
         """Bytes of new calls on record, by tool."""
@@ -204,6 +224,7 @@ class Journal:
             self._look()
         elif self._position < self.replies and not self.is_live:
             self._expect(self._replayed[self._position])
+            self._step(self._replayed[self._position])
         elif not self.is_live:
             self._compare(state)
             if self.failure is None:
@@ -310,7 +331,7 @@ class Journal:
             self._grant.calls += 1
             record = self._recorder.replayed(request)
         turn = self._arrivals[row.sequence] = anyio.Event()
-        if self._replayed[self._position] is not row:
+        if self._steps is not None or self._replayed[self._position] is not row:
             self._look()
             await turn.wait()
         self._position += 1
@@ -329,10 +350,20 @@ class Journal:
         following = self._replayed[self._position]
         if following.sequence == _FINISH and self._ending:
             self._finish_turn.set()
-        elif (turn := self._arrivals.get(following.sequence)) is not None:
+        elif (turn := self._arrivals.get(following.sequence)) is not None and self._steps is None:
             turn.set()
         else:
             self._look()
+
+    def _step(self, row: CallRow) -> None:
+        """Notes the state of an idle guest, and gives it the next recorded reply."""
+        turn = self._arrivals.get(row.sequence)
+        if self._steps is None or turn is None or turn.is_set():
+            return
+        waiting = tuple(number for number, other in self._arrivals.items() if not other.is_set())
+        step = Step(sequence=row.sequence, tool=row.tool, logs=self.logged, waiting=waiting, active_ms=row.active)
+        self._steps.append(step)
+        turn.set()
 
     async def _known(self, request: CallRequest, old: CallRow) -> tuple[Reply, str | None] | None:
         """Returns the reply to a call that was made before this host ran the program, and who gave it.

@@ -13,6 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from anyio import to_thread
+
 from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionResult
 from corral.cli.options import add_tools
 from corral.cli.parsing import Commands, add_command
@@ -22,6 +24,7 @@ from corral.cli.screen import Screen, counted, printable, screen
 from corral.cli.tool_loading import load_tools
 from corral.rendering.full_text import escape_hidden
 from corral.rendering.preview import json_text
+from corral.rendering.timeline import timeline_page
 from corral.running.executions import ExecutionRecord
 from corral.types import Retry, Settled, Settlement
 
@@ -65,6 +68,7 @@ def add_executions(commands: Commands) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help="for deny: the program sees it")
     parser.add_argument("--value", metavar="JSON", help="for settle: the result of the call")
     parser.add_argument("--until", type=int, metavar="N", help="for replay and rollback: the call to end before")
+    parser.add_argument("--html", metavar="FILE", help="for replay: write a page with a time line")
     days = "for prune: what ended longer ago, default 30; for costs: the last days"
     parser.add_argument("--days", type=float, metavar="N", help=days)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -145,9 +149,22 @@ async def _resume(arguments: argparse.Namespace, view: Screen) -> int:
 
 
 async def _replay(arguments: argparse.Namespace, view: Screen) -> int:
+    if arguments.html is not None:
+        if arguments.until is not None:
+            raise ConfigError("--html shows the state at every call; leave out --until")
+        return await _run(arguments, view, lambda corral: _write_timeline(corral, arguments))
     return await _run(
         arguments, view, lambda corral: corral.executions.replay(arguments.execution, until=arguments.until)
     )
+
+
+async def _write_timeline(corral: Corral, arguments: argparse.Namespace) -> ExecutionResult:
+    record = await corral.executions.get(arguments.execution)
+    timeline = await corral.executions.timeline(arguments.execution)
+    assert record.request is not None
+    page = timeline_page(timeline.result, timeline.steps, record.request.source)
+    await to_thread.run_sync(lambda: Path(arguments.html).write_text(page, encoding="ascii"))
+    return timeline.result
 
 
 async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corral], Awaitable[ExecutionResult]]) -> int:
