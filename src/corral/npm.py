@@ -32,9 +32,9 @@ class Trial(NamedTuple):
     reasons: tuple[str, ...]
     """Reasons why each process has to evaluate the package itself."""
     asynchronous: bool = False
-    """True if it started work that only the engine's event loop completes."""
+    """True if the package started work that only the engine's event loop completes."""
     environment: frozenset[str] = frozenset()
-    """Names of environment variables that it looked up."""
+    """Names of environment variables that the package looked up."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

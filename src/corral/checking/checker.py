@@ -382,7 +382,7 @@ class Gate:
         return self.verdict.rejection
 
     async def decide(self) -> None:
-        """Checks the program and decides."""
+        """Waits for the verdict, then opens or closes the gate."""
         try:
             if self._pending is not None:
                 self.verdict = await self._pending.verdict()

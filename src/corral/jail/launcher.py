@@ -75,7 +75,7 @@ if TYPE_CHECKING or sys.platform != "win32":
     import resource
 
 FILTER_FD = 10
-"""Descriptor from which bubblewrap reads the filter, which it applies itself."""
+"""Descriptor from which bubblewrap reads its system call filter."""
 INFO_FD = 11
 """Descriptor to which bubblewrap writes the guest's process number for the host."""
 OPTIONS_FD = 12

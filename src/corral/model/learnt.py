@@ -531,7 +531,7 @@ class LearntResults:
         return {name: text for name, text in lines.items() if text}
 
     def tools(self, context: ExecutionContext | None = None) -> tuple[LearntTool, ...]:
-        """Returns everything learnt, or only from the caller's own results."""
+        """Returns all learnt tools; with a context, only those learnt from its owner's own results."""
         with self._lock:
             return tuple(
                 LearntTool(learnt.tool, owner.organization_id, owner.user_id, seen.results, json_schema(seen))

@@ -74,7 +74,7 @@ class ExecutionRecord:
     decided: frozenset[int] = frozenset()
     """Numbers of pending calls that have been decided and wait for `resume`."""
     pauses: int = 0
-    """Number of times that it has paused."""
+    """Number of times that the execution has paused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ class ServerKind:
     declarations: str
     slots: int
     files: Mapping[str, str | Path]
-    """Other files of the directory, by path: a text, or a file to copy."""
+    """Other files of the directory, by path: their text, or a file to copy."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Initialization options."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])

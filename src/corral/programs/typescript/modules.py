@@ -45,7 +45,7 @@ class Entry:
     value: str
     """JavaScript expression for the export, evaluated after all statements have run."""
     name: str | None = None
-    """The variable that holds it, if the program named it."""
+    """Variable that holds the export, if the program named one."""
     function: Node | None = None
     """The function, if the export contains it."""
     callable: bool = True

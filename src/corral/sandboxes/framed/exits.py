@@ -84,7 +84,7 @@ def read_exit(content: GuestExit, program: Program, seen: Seen) -> Exit:
         ):
             pass
         case _:
-            raise MalformedMessage("the sandbox sent an error that is not well formed")
+            raise MalformedMessage("the sandbox sent a malformed error")
     if kind == "rejected":
         if seen.ran:
             raise MalformedMessage("the sandbox claims that a program did not run, although it did")
@@ -135,10 +135,10 @@ def _unawaited(call: object, program: Program, seen: Seen) -> Unawaited:
                 late=late,
             )
         case _:
-            raise MalformedMessage("the sandbox sent a list of calls that is not well formed")
+            raise MalformedMessage("the sandbox sent a malformed list of calls")
 
 
 def _remark(remark: object, program: Program) -> Diagnostic:
     if not isinstance(remark, str) or len(remark) > _MAX_REMARK:
-        raise MalformedMessage("the sandbox sent a remark that is not well formed")
+        raise MalformedMessage("the sandbox sent a malformed remark")
     return Diagnostic(severity="warning", message=ENGINES[program.language].locate(remark, program), code="guest")

@@ -427,7 +427,7 @@ class GuestSession:
         self._received += 1
         if self._journal is not None and _name_in(frame) == _TIMER:
             if len(frame.payload) > _NAME_BYTES:
-                raise MalformedMessage("the sandbox sent a timer that is not well formed")
+                raise MalformedMessage("the sandbox sent a malformed timer")
             self._timers.add(self._received)
         else:
             self._unanswered += 1
@@ -621,14 +621,14 @@ class GuestSession:
                 if type(sequence) is not int or sequence != len(self.seen.called) + 1:
                     raise MalformedMessage("the sandbox sent a call that is out of sequence")
                 if self._services and (tool in self._service_names) != self._is_service(frame):
-                    raise MalformedMessage("the sandbox sent a call that is not well formed")
+                    raise MalformedMessage("the sandbox sent a malformed call")
                 self.seen.called.append(sys.intern(tool))
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
                 reread = partial(_input_of, frame) if size > _LARGE else None
                 encoded = None if self._journal is None else _encoded_input(frame, value)
                 return CallRequest(tool, value, sequence, size, reread, partial(self._open_stream, sequence), encoded)
             case _:
-                raise MalformedMessage("the sandbox sent a call that is not well formed")
+                raise MalformedMessage("the sandbox sent a malformed call")
 
     def _encoded(self, call: CallRequest, reply: Reply) -> bytes:
         if reply.parked:
@@ -683,7 +683,7 @@ class GuestSession:
             ):
                 self._lines.setdefault(level, []).append(text)
             case _:
-                raise MalformedMessage("the sandbox sent console output that is not well formed, or more than allowed")
+                raise MalformedMessage("the sandbox sent malformed console output, or more than allowed")
 
     def _say(self, level: LogLevel, text: str) -> None:
         """Emits the entry that ends with this text."""
@@ -719,7 +719,7 @@ def _outcome(content: Any) -> tuple[GuestExit, bool]:
         case ["value" | "error" as kind, content, bool() as lasts]:
             return [kind, content, [], 0, []], lasts
         case _:
-            raise MalformedMessage("the sandbox sent an outcome that is not well formed")
+            raise MalformedMessage("the sandbox sent a malformed outcome")
 
 
 def _exit(content: Any) -> GuestExit:
@@ -729,4 +729,4 @@ def _exit(content: Any) -> GuestExit:
         ):
             return list(content)
         case _:
-            raise MalformedMessage("the sandbox sent a result that is not well formed")
+            raise MalformedMessage("the sandbox sent a malformed result")
