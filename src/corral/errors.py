@@ -24,6 +24,7 @@ __all__ = [
     "CommandFailed",
     "ConfigError",
     "CorralError",
+    "DecisionDenied",
     "Diverged",
     "EgressBlocked",
     "ExecutionCancelled",
@@ -200,6 +201,10 @@ class RateLimited(AccessDenied):
 
 class ApprovalDenied(AccessDenied):
     """The call required approval and was not approved."""
+
+
+class DecisionDenied(AccessDenied):
+    """A person has no right to decide on the call, according to `Corral(may_decide=...)`."""
 
 
 class EgressBlocked(AccessDenied):

@@ -18,7 +18,7 @@ from corral.errors import ApprovalDenied
 from corral.logs import get_logger
 from corral.rendering.full_text import full_text
 from corral.results import CallRecord, ExecutionResult, JsonData
-from corral.types import Approved, Denied, Diagnostic, ExecutionContext, Language, LogEntry
+from corral.types import ApprovalRequest, Approved, Denied, Diagnostic, ExecutionContext, Language, LogEntry
 
 __all__ = [
     "ApprovalDecided",
@@ -27,6 +27,8 @@ __all__ = [
     "Event",
     "EventStream",
     "ExecutionFinished",
+    "ExecutionPaused",
+    "ExecutionResumed",
     "ExecutionStarted",
     "Observation",
     "OnEvent",
@@ -168,8 +170,25 @@ class ConsoleOutput(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionPaused(_Event):
+    """A durable execution has paused until people decide on these calls. `ExecutionFinished` follows."""
+
+    type: ClassVar[Literal["execution_paused"]] = "execution_paused"
+    pending: tuple[ApprovalRequest, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ExecutionResumed(_Event):
+    """A durable execution goes on where it was: its recorded replies are given, and from now on it does new things."""
+
+    type: ClassVar[Literal["execution_resumed"]] = "execution_resumed"
+    replies: int
+    """Number of recorded replies to calls and timers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExecutionFinished(_Event):
-    """The execution is over. Always the last event."""
+    """The execution is over, or has paused. Always the last event."""
 
     type: ClassVar[Literal["execution_finished"]] = "execution_finished"
     result: ExecutionResult
@@ -184,6 +203,8 @@ Event: TypeAlias = (
     | ToolCallProgress
     | ToolCallFinished
     | ConsoleOutput
+    | ExecutionPaused
+    | ExecutionResumed
     | ExecutionFinished
 )
 """Event of an execution, from `Corral.start`, `Corral.observe` or `on_event`; `type` is its kind."""

@@ -294,6 +294,11 @@ reason that the program sees, as raising `ApprovalDenied` does. `Later` leaves i
 Concurrent calls are decided concurrently."""
 
 
+MayDecide: TypeAlias = Callable[[ApprovalRequest, ExecutionContext], bool | Awaitable[bool]]
+"""Function that says if a person, the context, has the right to decide on a call. `ApprovalRequest.context` is the
+caller of its program."""
+
+
 # --- a call over a bridge -------------------------------------------------------------------------------------
 
 CallState: TypeAlias = Literal["waiting", "started", "raised", "returned"]

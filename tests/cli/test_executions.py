@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ async def pay(euros: float) -> str:
         file.write(f"{euros:g} ")
     return f"paid {euros:g}"
 """
+LACKING = "its program would fail for good without pay: pass them with --tools or --mcp-config"
 PROGRAM = "console.log('begun'); return await Promise.all([tools.pay({ euros: 7 }), tools.pay({ euros: 8 })]);"
 
 
@@ -64,7 +66,7 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     bare = project.main("executions", "resume", name, *ledger)
     assert (bare.returncode, bare.stderr) == (
         2,
-        "error: call 1 is of pay: pass its tool with --tools or --mcp-config\n",
+        f"error: {LACKING}\n",
     )
     resumed = project.main("executions", "resume", name, "--tools", "shop.py", *ledger)
     assert resumed.returncode == 1
@@ -73,6 +75,13 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     replayed = project.main("executions", "replay", name, "--json", *ledger)
     assert json.loads(replayed.stdout)["error"]["code"] == "approval_denied"
     assert (tmp_path / "paid").read_text() == "7 "
+    (tmp_path / "corrected.ts").write_text(PROGRAM.replace("euros: 8", "euros: 9"))
+    dry = project.main("executions", "replay", name, "--source", "corrected.ts", *ledger)
+    assert (dry.returncode, dry.stdout) == (3, 'begun\nit would call pay({"euros": 9})\n')
+    with sqlite3.connect("runs.db") as database:
+        database.execute("UPDATE executions SET status = 'running', lease = 0")  # as if its host were lost
+    bare = project.main("executions", "resume", name, *ledger)
+    assert (bare.returncode, bare.stderr) == (2, f"error: {LACKING}\n")
     assert project.main("executions", "prune", "--days", "1", *ledger).stdout == "0 executions deleted\n"
 
 
@@ -83,6 +92,7 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
         (("list", "execution-1"), "`corral executions list` takes no ID"),
         (("show", "execution-1"), "SqliteLedger('runs.db') has no execution 'execution-1'"),
         (("prune", "--days", "-1"), "prune(): older_than_seconds must not be negative, but is -86400.0"),
+        (("show", "execution-1", "--source", "a.ts"), "--source goes with replay: a dry run of that program"),
         (("settle", "execution-1"), "--value goes with settle: the result of the call, as JSON"),
     ],
 )

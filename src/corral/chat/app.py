@@ -33,7 +33,7 @@ from corral.chat.entrance import SecurityHeaders, asset, index_page, notice_page
 from corral.chat.runs import ExecutionRecord, Owner, Replies, Reply, as_recorded, is_open, owner_of, short
 from corral.chat.stores import ChatStore, Conversation, MemoryChats
 from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, text_of_message
-from corral.errors import CorralError
+from corral.errors import CorralError, DecisionDenied
 from corral.logs import get_logger
 from corral.rendering.images import image_type
 from corral.tools.rates import Rate
@@ -576,8 +576,11 @@ class _ChatServer:
         allow = Approved if call is None or call.reason is None else Retry
         by = context.user_id
         decided = allow(by=by) if decision.approved else Denied(decision.reason, by=by)
-        if call is None or not await executions.settle(execution_id, {sequence: decided}):
-            raise HTTPException(409, "the call is no longer waiting for a decision")
+        try:
+            if call is None or not await executions.settle(execution_id, {sequence: decided}, by=context):
+                raise HTTPException(409, "the call is no longer waiting for a decision")
+        except DecisionDenied as error:
+            raise HTTPException(403, str(error)) from error
         with suppress(ConfigError):  # it is not in a ledger
             await self._continue(execution_id, context)
         return JSONResponse({"decision": decided.type})

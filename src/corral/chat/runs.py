@@ -21,6 +21,8 @@ from corral.events import (
     ConsoleOutput,
     Event,
     ExecutionFinished,
+    ExecutionPaused,
+    ExecutionResumed,
     ExecutionStarted,
     ProgramChecked,
     ToolCallFinished,
@@ -111,7 +113,7 @@ class ExecutionRecord:
         """Applies an event."""
         data = self.data
         match event:
-            case ExecutionStarted():
+            case ExecutionStarted() | ExecutionPaused() | ExecutionResumed():
                 pass
             case ProgramChecked():
                 data["check"] = {"verdict": event.verdict, "reason": event.reason}

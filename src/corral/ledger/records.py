@@ -23,6 +23,8 @@ T = TypeVar("T")
 WAITING = ("pending", "uncertain")
 """Statuses of calls that wait for a decision."""
 _OPEN: tuple[ExecutionStatus, ...] = ("running", "paused")
+_MOST_CLAIMS = 20
+"""Number of claims after which an execution is not resumed by itself: its program can be what its hosts die of."""
 _DECISIONS: Mapping[str, type[Any]] = {"approved": Approved, "denied": Denied, "retry": Retry, "settled": Settled}
 
 
@@ -48,6 +50,8 @@ class Records:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.writer = Writer(ledger)
+        self.refused: set[str] = set()
+        """Lost executions that cannot be resumed here."""
 
     async def create(self, execution_id: str, owner: Owner, head: Mapping[str, Any]) -> Claim:
         """Records a new execution, and claims it for this host. It is durable with its first change, decision or end.
@@ -269,6 +273,16 @@ class Records:
                 statuses=statuses, since=since, user_id=user_id, organization_id=organization_id, limit=limit
             )
         )
+
+    async def lost(self) -> Sequence[str]:
+        """Returns the executions whose host is lost, the oldest first; not those that have lost many hosts."""
+
+        def job() -> list[str]:
+            now = self.ledger.now()
+            running = self.ledger.list(statuses=("running",), limit=10_000)
+            return [each.execution_id for each in running if each.lease <= now and each.claim < _MOST_CLAIMS]
+
+        return await self.writer.run(job)
 
     # --- in the ledger's thread
 

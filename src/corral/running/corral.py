@@ -63,7 +63,17 @@ from corral.sessions import Keep, KeptSessions, KeptWorkspace, Mount, OpenSessio
 from corral.sessions.shell import Shell, ShellLimits
 from corral.sessions.skills import Skill, SkillSet
 from corral.tools.tool_sources import Tools, registry_and_sources
-from corral.types import Approve, Audience, Containment, Diagnostic, ExecutionContext, Language, Limits, SandboxConfig
+from corral.types import (
+    Approve,
+    Audience,
+    Containment,
+    Diagnostic,
+    ExecutionContext,
+    Language,
+    Limits,
+    MayDecide,
+    SandboxConfig,
+)
 
 __all__ = ["Bridges", "Corral", "Sandboxes", "Tools"]
 
@@ -118,6 +128,8 @@ class Corral(Lifecycle):
     `ledger` records durable executions (`execute(durable=True)`): a `Ledger`, the path of a SQLite database, or the
     URL of a PostgreSQL database. The keys in CORRAL_LEDGER_KEYS seal its values.
 
+    `may_decide` says who has the right to decide by `executions.settle`; None: the host checks that itself.
+
     `telemetry` sends spans and metrics to OpenTelemetry, by default to the process's providers, if any.
 
     `learnt` observes the results of tools that do not declare them, in order to describe these to models. By default it
@@ -159,6 +171,7 @@ class Corral(Lifecycle):
         hide_denied: bool = False,
         approve: Approve | None = None,
         approval_seconds: float = 300.0,
+        may_decide: MayDecide | None = None,
         tokens: Tokens | None = None,
         pipeline: Pipeline = pipeline,
         learnt: LearntResults | None = None,
@@ -170,6 +183,7 @@ class Corral(Lifecycle):
         self.limits = limits or Limits()
         self.hide_denied = hide_denied
         self.approve = approve
+        self._may_decide = may_decide
         if isinstance(containment, str):
             containment = Containment(required=containment)
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
@@ -795,6 +809,9 @@ class Corral(Lifecycle):
             self._run_recorded,
             self._grant_to_undo,
             self._runtime.undo,
+            may_decide=self._may_decide,
+            registry=self._views.registry,
+            is_closed=lambda: self._closed,
         )
 
     @property

@@ -58,6 +58,8 @@ from corral.events import (
     EventListener,
     EventStream,
     ExecutionFinished,
+    ExecutionPaused,
+    ExecutionResumed,
     ExecutionStarted,
     OnEvent,
     ProgramChecked,
@@ -69,7 +71,7 @@ from corral.programs.loops import loops_over_calls
 from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities, calls_text
 from corral.running.journal import Journal, Recording
 from corral.running.notebooks import Notebook
-from corral.running.request import Check, ExecutionRequest
+from corral.running.request import CheckMode, ExecutionRequest
 from corral.running.runtime import Runtime, prepare_request
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
 from corral.sessions import Keep, OpenSession, ProgramFiles
@@ -348,7 +350,9 @@ class Execution:
         self.workspace = workspace
         self._service_sources = (*runtime.service_sources, *service_sources)
         self._limits = request.limits or runtime.limits
-        self._check: Check = False if recording is not None and recording.rows else runtime.check_of(request)
+        self._check: CheckMode = (
+            "off" if recording is not None and (recording.rows or recording.offline) else runtime.check_of(request)
+        )
         self._provider = runtime.provider(request.language)
         self._compiler = runtime.compiler(request)
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
@@ -721,11 +725,21 @@ class Execution:
 
     async def _run_durably(self, sandbox: Sandbox, job: Job, endpoint: Endpoint, journal: Journal) -> Exit:
         exit: Exit | None = None
+        continues = self._recording is not None and self._recording.claim is not None
+        replies = journal.replies
+
+        def resumed() -> None:
+            replay.close()
+            if continues:
+                self._events.emit(lambda stamp: ExecutionResumed(replies=replies, **stamp))
+
         with ExitStack() as replay, anyio.CancelScope() as scope:
             journal.end = scope.cancel
             if not journal.is_live and not self._is_offline:
                 replay.enter_context(self._clock.paused())
-                journal.on_live = replay.close
+                journal.on_live = resumed
+            elif journal.is_live:
+                resumed()
             exit = await sandbox.execute(job, endpoint)
         return journal.exit(exit)
 
@@ -814,7 +828,7 @@ class Execution:
             capabilities=self._capabilities,
             checked=self._gate is not None and self._gate.is_checked,
             files=self._file_changes,
-            pending=() if self._journal is None or not self._journal.paused else self._journal.pending,
+            pending=() if self._journal is None else self._journal.pending,
         )
         result = concluded(running, program, exit, records=records, gate=self._gate, learnt=self._learnt_of)
         if self._journal is not None and self._journal.spared:
@@ -837,6 +851,8 @@ class Execution:
                     protocol=self._protocol.name,
                     hidden_denial=self._hidden_denial,
                 )
+        if result.status == "paused" and not self._is_offline:
+            self._events.emit(lambda stamp: ExecutionPaused(pending=result.pending, **stamp))
         self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
         return result
 

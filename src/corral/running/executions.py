@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +15,23 @@ import anyio
 
 from corral.arguments import checked
 from corral.calls import Call, Grant, ParkedCalls
-from corral.errors import AccessDenied, ConfigError, HeldElsewhere
+from corral.concurrency.task_groups import plain_task_group
+from corral.errors import AccessDenied, ConfigError, CorralError, DecisionDenied, HeldElsewhere, LedgerDamaged, Outdated
 from corral.guest import UnencodableValue, decode_value
 from corral.ledger import WAITING, CallRow, Claim, ExecutionStatus, Recorded, Records, StoredExecution
+from corral.logs import get_logger
 from corral.results import ExecutionResult
 from corral.running.execution import Execution
-from corral.running.journal import Recording, Step, asked_of, changes_something, is_uncertain, reply_of, result_of
+from corral.running.journal import (
+    NOT_KEPT,
+    Recording,
+    Step,
+    asked_of,
+    changes_something,
+    is_uncertain,
+    reply_of,
+    result_of,
+)
 from corral.running.options import LiveOptions
 from corral.running.request import ExecutionRequest
 from corral.tools import ToolRegistry
@@ -32,11 +44,14 @@ from corral.types import (
     Denied,
     ExecutionContext,
     ExecutionError,
+    MayDecide,
     Reply,
     Retry,
     Settled,
     Settlement,
 )
+
+logger = get_logger("corral.ledger")
 
 _UNDONE = ("undoing", "undone")
 _MOST_EARLIER = 100
@@ -67,6 +82,8 @@ class ExecutionRecord:
     updated: float
     """Seconds since the Unix epoch."""
     request: ExecutionRequest | None = None
+    tools: tuple[str, ...] = ()
+    """Tools that its program can call."""
     value: Any = None
     error: ExecutionError | None = None
     pending: tuple[ApprovalRequest, ...] = ()
@@ -159,6 +176,10 @@ class Executions:
         run: Callable[[ExecutionRequest, Recording, LiveOptions], Awaitable[ExecutionResult]],
         grant_to_undo: Callable[[str, ExecutionRequest, Tools | None], Grant],
         undo: Callable[[Call, object], Awaitable[Reply]],
+        *,
+        may_decide: MayDecide | None,
+        registry: Callable[[Tools | None], ToolRegistry],
+        is_closed: Callable[[], bool],
     ) -> None:
         self._parked = parked
         self._live = live
@@ -166,11 +187,20 @@ class Executions:
         self._run = run
         self._grant_to_undo = grant_to_undo
         self._undo = undo
+        self._may_decide = may_decide
+        self._registry = registry
+        self._is_closed = is_closed
 
     @property
     def _records(self) -> Records:
-        if self._ledger is None:
+        if (records := self._opened()) is None:
             raise ConfigError("durable executions need a ledger; make the Corral with Corral(ledger=...)")
+        return records
+
+    def _opened(self) -> Records | None:
+        """Returns the records of the ledger, if there is one. Those of a closed Corral would open it again."""
+        if self._ledger is not None and self._is_closed():
+            raise ConfigError("this Corral is closed; `async with corral` opens it again")
         return self._ledger
 
     @checked
@@ -191,8 +221,8 @@ class Executions:
                 name = request.execution_id
                 others = executions[name].calls if name in executions else ()
                 executions[name] = PendingExecution(execution_id=name, context=context, calls=(*others, request))
-        if self._ledger is not None:
-            recorded = await self._ledger.waiting(_pending_execution, user_id=user_id, organization_id=organization_id)
+        if (records := self._opened()) is not None:
+            recorded = await records.waiting(_pending_execution, user_id=user_id, organization_id=organization_id)
             for each in recorded:
                 parked = executions.get(each.execution_id)
                 if parked is not None:
@@ -204,21 +234,32 @@ class Executions:
 
     @checked
     async def settle(
-        self, execution_id: str, decisions: Mapping[int, Approved | Denied | Retry | Settled], *, by: str | None = None
+        self,
+        execution_id: str,
+        decisions: Mapping[int, Approved | Denied | Retry | Settled],
+        *,
+        by: str | ExecutionContext | None = None,
     ) -> frozenset[int]:
         """Decides on waiting calls, by their `sequence`. The first decision on a call holds.
 
-        The host has to check the person's right to decide: `waiting` has the `context` of the execution. `by` names who
-        decided, for decisions that do not name anyone. Returns the calls that were decided, without calls that did not
-        wait. `Retry`, `Settled` and `Denied` are for uncertain calls, `Approved` and `Denied` for others.
+        `by` is the person: a name, for decisions that do not name anyone, or a context, whose user counts in any case.
+        Without `Corral(may_decide=...)` the host has to check the person's right to decide: `waiting` has the `context`
+        of the execution. Returns the calls that were decided, without calls that did not wait. `Retry`, `Settled` and
+        `Denied` are for uncertain calls, `Approved` and `Denied` for others.
 
         Raises:
+            DecisionDenied: the person has no right to decide on one of the calls. None of them is decided.
             ConfigError: a decision does not apply to such a call, or a program cannot receive its value.
             LedgerError: the decision could not be recorded.
         """
-        named = {sequence: replace(each, by=each.by or by) for sequence, each in decisions.items()}
-        undecided = None if self._ledger is None else await self._ledger.undecided(execution_id)
-        if self._ledger is None or undecided is None:
+        person = by.user_id if isinstance(by, ExecutionContext) else None
+        name = by if isinstance(by, str) else None
+        named = {sequence: replace(each, by=person or each.by or name) for sequence, each in decisions.items()}
+        records = self._opened()
+        if self._may_decide is not None:
+            await self._expect_rights(self._may_decide, execution_id, named, by)
+        undecided = None if records is None else await records.undecided(execution_id)
+        if records is None or undecided is None:
             return frozenset(
                 sequence
                 for sequence, each in named.items()
@@ -233,11 +274,32 @@ class Executions:
             _expect_fitting(row, decision)
             binding, _ = asked_of(row, context, execution_id)
             try:
-                if await self._ledger.decide(execution_id, sequence, binding, decision) is decision:
+                if await records.decide(execution_id, sequence, binding, decision) is decision:
                     decided.add(sequence)
             except UnencodableValue as error:
                 raise ConfigError(f"the value for call {sequence} cannot be given to a program: {error}") from error
         return frozenset(decided)
+
+    async def _expect_rights(
+        self,
+        may_decide: MayDecide,
+        execution_id: str,
+        decisions: Mapping[int, Settlement],
+        by: str | ExecutionContext | None,
+    ) -> None:
+        records = self._opened()
+        recorded = None if records is None else await records.find(execution_id)
+        asked = [each for each in self._parked.requests() if each.execution_id == execution_id]
+        if recorded is not None:
+            asked += [each for _, each in _waiting(recorded, _request_of(recorded, None).context)]
+        for each in asked:
+            if (decision := decisions.get(each.sequence)) is None:
+                continue
+            person = by if isinstance(by, ExecutionContext) else ExecutionContext(user_id=decision.by or "anonymous")
+            allowed = may_decide(each, person)
+            if (await allowed if inspect.isawaitable(allowed) else allowed) is not True:
+                text = f"{person.user_id} may not decide on call {each.sequence}, {each.tool}, of {execution_id}"
+                raise DecisionDenied(f"{text}: Corral(may_decide=...) refused it")
 
     @checked
     async def resume(
@@ -258,42 +320,88 @@ class Executions:
         return await self._run(*await claimed(self._records, execution_id, context), options)
 
     @checked
+    async def resume_lost(self, *, at_once: int = 4, **options: Unpack[LiveOptions]) -> tuple[ExecutionResult, ...]:
+        """Continues the executions whose host is lost, and returns their results; a host calls it now and then.
+
+        Of several hosts one gets each execution. One with an uncertain call pauses until a person has
+        decided. Left out are those that this host lacks tools for, those that cannot be continued here, such as those
+        of another version, which the log names once, and those that have been claimed 20 times.
+
+        Raises:
+            ConfigError: there is no ledger, or the Corral is closed.
+            LedgerError: the ledger cannot be read.
+        """
+        records, results = self._records, builtins.list[ExecutionResult]()
+        tools, limiter = self._registry(options.get("tools")), anyio.CapacityLimiter(at_once)
+
+        def admit(recorded: Recorded) -> None:
+            unfinished = [row for row in recorded.calls if row.status != "done"]
+            if missing := missing_tools(recorded.head["tools"], unfinished, tools):
+                raise ConfigError(f"this Corral has no tool {', '.join(missing)}")
+
+        async def resume(execution_id: str) -> None:
+            async with limiter:
+                try:
+                    results.append(await self._run(*await claimed(records, execution_id, None, admit), options))
+                except HeldElsewhere:
+                    pass  # another host was faster
+                except CorralError as error:
+                    if isinstance(error, ConfigError | LedgerDamaged | Outdated) and not self._is_closed():
+                        records.refused.add(execution_id)
+                        logger.warning("%s has lost its host and cannot be resumed here: %s", execution_id, error)
+
+        async with plain_task_group() as tasks:
+            for execution_id in await records.lost():
+                if execution_id not in records.refused:
+                    tasks.start_soon(resume, execution_id)
+        return tuple(results)
+
+    @checked
     async def replay(
-        self, execution_id: str, *, until: int | None = None, **options: Unpack[LiveOptions]
+        self, execution_id: str, *, until: int | None = None, source: str | None = None, **options: Unpack[LiveOptions]
     ) -> ExecutionResult:
         """Runs a recorded program again, offline: every call is answered from the record, and no tool runs.
 
-        It ends where the record ends, or before the reply to call number `until`, with the status `paused`.
+        It ends where the record ends, before the reply to call number `until`, or before the reply of a tool with
+        `journal=False`, with the status `paused`. With another `source` it is a dry run of that program: it ends at the
+        calls that are not on record, which are in `pending`.
 
         Raises:
             ConfigError: there is no such execution, or no ledger. Outdated: it was recorded with another version of the
             engine or of a package. LedgerError: the record cannot be read.
         """
-        return await self._replay(execution_id, until, None, options)
+        return await self._replay(execution_id, until, source, None, options)
 
     @checked
     async def timeline(self, execution_id: str, **options: Unpack[LiveOptions]) -> Timeline:
         """Replays an execution, and notes its state before each reply. Raises as `replay`."""
         steps: builtins.list[Step] = []
-        result = await self._replay(execution_id, None, steps, options)
+        result = await self._replay(execution_id, None, None, steps, options)
         return Timeline(result=result, steps=tuple(steps))
 
     async def _replay(
-        self, execution_id: str, until: int | None, steps: builtins.list[Step] | None, options: LiveOptions
+        self,
+        execution_id: str,
+        until: int | None,
+        source: str | None,
+        steps: builtins.list[Step] | None,
+        options: LiveOptions,
     ) -> ExecutionResult:
         recorded = await self._records.load(execution_id)
-        request = _request_of(recorded, None)
+        request, head = _with_source(_request_of(recorded, None), recorded.head, source)
+        rows = _until(recorded.calls, until, offline=True)
         recording = Recording(
             records=self._records,
             execution_id=execution_id,
             offline=True,
             steps=steps,
-            head=recorded.head,
-            rows=_until(recorded.calls, until),
-            state=recorded.result if until is None else {},
+            is_dry=source is not None,
+            head=head,
+            rows=rows,
+            state=recorded.result if len(rows) == len(recorded.calls) and source is None else {},
         )
         result = await self._run(request, recording, options)
-        if result.status != "paused" or until is not None:
+        if result.status != "paused" or until is not None or source is not None:
             return result
         return replace(result, pending=tuple(asked for _, asked in _waiting(recorded, request.context)))
 
@@ -316,12 +424,9 @@ class Executions:
         if (undone := next((row for row in rows if row.status in _UNDONE), None)) is not None:
             number = undone.sequence
             raise ConfigError(f"fork(at={at}): call {number} was rolled back; fork at {number}, or an earlier call")
-        request = _request_of(recorded, None).model_copy(update={"execution_id": None})
-        head = {**recorded.head, "forked": [execution_id, at]}
-        if source is not None:
-            request = request.model_copy(update={"source": source})
-            head = {name: value for name, value in head.items() if name not in ("code", "imports", "types")}
-        head["request"] = request.model_dump(mode="json")
+        request, head = _with_source(_request_of(recorded, None), recorded.head, source)
+        request = request.model_copy(update={"execution_id": None})
+        head = {**head, "forked": [execution_id, at], "request": request.model_dump(mode="json")}
         recording = Recording(records=self._records, head=head, rows=rows)
         return await self._run(request, recording, options)
 
@@ -499,19 +604,32 @@ class Executions:
         return False
 
 
-async def claimed(
-    records: Records, execution_id: str, context: ExecutionContext | None
-) -> tuple[ExecutionRequest, Recording]:
-    """Claims an execution for this host, to continue it. Raises the errors of `Executions.resume`."""
+def missing_tools(
+    offered: Collection[str], calls: Iterable[CallRow | ApprovalRequest], tools: ToolRegistry
+) -> builtins.list[str]:
+    """Returns the tools without which a recorded program would fail: those of unfinished calls, or all of them."""
+    missing = sorted({each.tool for each in calls if not each.tool.startswith("$") and tools.get(each.tool) is None})
+    has_none = not any(tools.get(name) for name in offered)
+    return missing or (sorted(offered) if has_none else [])
 
-    def admit(recorded: Recorded) -> None:
+
+async def claimed(
+    records: Records,
+    execution_id: str,
+    context: ExecutionContext | None,
+    admit: Callable[[Recorded], object] = lambda _: None,
+) -> tuple[ExecutionRequest, Recording]:
+    """Claims an execution for this host, to continue it, unless `admit` raises. Raises as `Executions.resume`."""
+
+    def accept(recorded: Recorded) -> None:
+        admit(recorded)
         _request_of(recorded, context)
         if any(row.status in _UNDONE for row in recorded.calls):
             raise HeldElsewhere(
                 f"{execution_id} has been rolled back; executions.fork can continue from calls that stay"
             )
 
-    claim, recorded = await records.claim(execution_id, admit)
+    claim, recorded = await records.claim(execution_id, accept)
     recording = Recording(
         records=records,
         execution_id=execution_id,
@@ -623,14 +741,28 @@ def _undecided(recorded: Recorded, waiting: Iterable[tuple[bytes, ApprovalReques
     return [asked for binding, asked in waiting if (asked.sequence, binding) not in recorded.decisions]
 
 
-def _until(calls: Iterable[CallRow], until: int | None) -> builtins.list[CallRow]:
-    """Returns the calls with a reply, up to the first reply to call number `until` or a later one; None stands for all
-    calls."""
-    if until is None:
-        return [*calls]
+def _with_source(
+    request: ExecutionRequest, head: Mapping[str, Any], source: str | None
+) -> tuple[ExecutionRequest, Mapping[str, Any]]:
+    """Returns the recorded start of a program, for another program if there is one."""
+    if source is None:
+        return request, head
+    head = {name: value for name, value in head.items() if name not in ("code", "imports", "types")}
+    return request.model_copy(update={"source": source}), head
+
+
+def _until(calls: Sequence[CallRow], until: int | None, *, offline: bool = False) -> Sequence[CallRow]:
+    """Returns the calls with a reply, up to the first reply to call number `until` or a later one, or that is not kept
+    if it is `offline`; else all calls."""
+    if until is None and not (offline and any(row.reply == NOT_KEPT for row in calls)):
+        return calls
     replied = sorted((row for row in calls if row.place is not None), key=lambda row: row.place or 0)
-    end = next((index for index, row in enumerate(replied) if row.sequence >= until or row.sequence == 0), None)
-    return replied[:end]
+
+    def is_end(row: CallRow) -> bool:
+        passed = until is not None and (row.sequence >= until or row.sequence == 0)
+        return passed or (offline and row.reply == NOT_KEPT)
+
+    return replied[: next((index for index, row in enumerate(replied) if is_end(row)), None)]
 
 
 def _waiting(recorded: Recorded, context: ExecutionContext) -> builtins.list[tuple[bytes, ApprovalRequest]]:
@@ -648,6 +780,7 @@ def _full_record(recorded: Recorded) -> ExecutionRecord:
     return replace(
         _record_of(recorded.execution),
         request=request,
+        tools=tuple(recorded.head["tools"]),
         value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
         error=None if error is None else ExecutionError(**error),
         pending=tuple(asked for _, asked in waiting),

@@ -56,6 +56,9 @@ from corral.types import (
 )
 
 _PARTLY_UNDONE = "undoing it has failed or was interrupted, so it may be in effect"
+NOT_KEPT = b"-"
+"""Reply of a tool with `journal=False`."""
+UNRECORDED = "it is not on record, so it would be called"
 _FINISH = 0
 """Number of the row for the end of the grace period. It is recorded because the end depends on the host's clock."""
 _SHOWN_CHARS = 200
@@ -92,6 +95,8 @@ class Recording:
     """Right to write the rows of the execution. None if it is not recorded yet, or if nothing is written."""
     offline: bool = False
     """True for a replay, in which no tool runs and nothing is written."""
+    is_dry: bool = False
+    """True for a replay of another program, which ends at the calls that are not on record."""
     head: Mapping[str, Any] | None = None
     """Start of the recorded program; None if nothing is recorded."""
     rows: Sequence[CallRow] = ()
@@ -192,8 +197,9 @@ class Journal:
 
     @property
     def pending(self) -> tuple[ApprovalRequest, ...]:
-        """Calls that wait for a decision."""
-        return tuple(self._parked[sequence] for sequence in sorted(self._parked))
+        """Calls that a paused program waits for, and those that a dry run would make."""
+        shown = self._parked if self.paused or self._recording.is_dry else ()
+        return tuple(self._parked[sequence] for sequence in sorted(shown))
 
     # --- the session of its guest
 
@@ -237,7 +243,9 @@ class Journal:
         self._ending = True
 
     async def grace(self) -> None:
-        if not self.is_live and any(row.sequence == _FINISH for row in self._replayed):
+        if self._recording.is_dry:
+            await anyio.sleep(GRACE_SECONDS)
+        elif not self.is_live and any(row.sequence == _FINISH for row in self._replayed):
             self._follow()
             await self._finish_turn.wait()
         else:
@@ -252,7 +260,7 @@ class Journal:
 
     def ended(self, state: GuestState) -> None:
         self.state = state
-        if not self.is_live:
+        if not self.is_live and not self._recording.is_dry:
             left = [row for row in self._replayed[self._position :] if row.sequence not in self._arrivals]
             missing = next((row for row in left if row.tool != TIMER and row.sequence != _FINISH), None)
             if missing is not None and self._received == self._seen:
@@ -293,13 +301,18 @@ class Journal:
         assert encoded is not None
         digest = blake2b(b"%b\0%d%b" % (request.tool.encode(), encoded.tagged, encoded.text), digest_size=16).digest()
         row = self._rows.get(request.sequence)
+        if self._recording.is_dry and (row is None or row.digest != digest):
+            self._parked[request.sequence] = self._asked_about(request, UNRECORDED)
+            self._busy.discard(request.sequence)
+            self._look_if_stuck()
+            await anyio.sleep_forever()
         if row is not None and row.digest != digest:
             now = CallRow(request.sequence, request.tool, digest, encoded)
             was = f"call {request.sequence} was {_shown(row)} when it ran first, and is {_shown(now)} now"
             self._fail(Diverged(f"{was}; {_SUSPECTS}"))
             await anyio.sleep_forever()
         if row is not None and row.place is not None and not self.is_live:
-            return await self._replay(request, row)
+            return await self._replay(request, row, handler)
         if not self.is_live:
             self._look()
             await self._live.wait()
@@ -325,21 +338,26 @@ class Journal:
         tool = self._grant.peek_tool(request.tool)
         return tool is not None and tool.stream
 
-    async def _replay(self, request: CallRequest, row: CallRow) -> Reply:
+    async def _replay(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
         record: CallRecord | None = None
-        if not row.tool.startswith("$"):
+        reply, kind = reply_of(row), row.reply[:1]
+        if not row.tool.startswith("$") and kind != NOT_KEPT:
             self._grant.calls += 1
             record = self._recorder.replayed(request)
         turn = self._arrivals[row.sequence] = anyio.Event()
+        if kind == NOT_KEPT:
+            reply = (await handler(request._replace(open_stream=None)))._replace(stamp=reply.stamp)
+            if reply.error is None and not reply.nothing and reply.encoded is None:
+                reply = reply._replace(encoded=encode_value(reply.value))
+            kind = b"s" if self._streams(request) else b""
         if self._steps is not None or self._replayed[self._position] is not row:
             self._look()
             await turn.wait()
         self._position += 1
         self._follow()
-        reply = reply_of(row)
         if record is not None:
             self._recorder.replay(record, reply)
-        return _delivered(reply, row.reply[:1], request)
+        return _delivered(reply, kind, request)
 
     def _follow(self) -> None:
         """Releases the next recorded reply."""
@@ -377,17 +395,7 @@ class Journal:
             return None
         number = 0 if self.claim is None else self.claim.number
         binding = blake2b(b"uncertain\0%b\0%d" % (old.digest, number), digest_size=16).digest()
-        asked = ApprovalRequest(
-            tool=request.tool,
-            input=request.input,
-            arguments=request.input,
-            description="" if tool is None else tool.description,
-            read_only=False,
-            context=self._grant.context,
-            execution_id=self._grant.execution_id,
-            sequence=request.sequence,
-            reason=_PARTLY_UNDONE if old.status == "undoing" else UNCERTAIN,
-        )
+        asked = self._asked_about(request, _PARTLY_UNDONE if old.status == "undoing" else UNCERTAIN)
         if old.status == "uncertain" and request.sequence in self._rows:
             binding, asked = asked_of(old, self._grant.context, self._grant.execution_id)
         match self._decisions.get((request.sequence, binding)):
@@ -403,6 +411,20 @@ class Journal:
                 self.park(asked)
                 await self._until_decided(request.sequence)
                 return await self._known(request, old)
+
+    def _asked_about(self, request: CallRequest, reason: str) -> ApprovalRequest:
+        tool = self._grant.peek_tool(request.tool)
+        return ApprovalRequest(
+            tool=request.tool,
+            input=request.input,
+            arguments=request.input,
+            description="" if tool is None else tool.description,
+            read_only=tool is not None and tool.read_only,
+            context=self._grant.context,
+            execution_id=self._grant.execution_id,
+            sequence=request.sequence,
+            reason=reason,
+        )
 
     async def _make(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
         """Makes a call that has no recorded reply."""
@@ -464,7 +486,9 @@ class Journal:
         reply = Reply(value, encoded, error, nothing, stamp=stamp)
         stream = encoded is not None and encoded.text[:1] == b"[" and request is not None and self._streams(request)
         packed = _packed(reply, stream=stream, unclear=unclear)
-        row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, packed, *stamp, by, duration)
+        tool = self._grant.peek_tool(row.tool)
+        kept = packed if tool is None or tool.journal else NOT_KEPT
+        row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, kept, *stamp, by, duration)
         self.replies += 1
         size = row.size
         self._size += size
@@ -607,6 +631,10 @@ class Journal:
 
     def _expect(self, row: CallRow) -> None:
         """Handles an idle guest that still has to make a recorded call."""
+        if self._recording.is_dry:
+            self.paused = True
+            self.end()
+            return
         if row.sequence == _FINISH and not self._ending:
             self._fail(Diverged(f"the program had ended when it ran first, and waits now; {_SUSPECTS}"))
         elif row.sequence not in self._arrivals and not self._ending:
@@ -781,7 +809,7 @@ def reply_of(row: CallRow) -> Reply:
         code, name, message, retry, correlation, _ = from_json(text)
         error = CallError(code=code, name=name, message=message, retry_after_seconds=retry, correlation_id=correlation)
         return Reply(error=error, stamp=stamp)
-    if kind == b"n":
+    if kind in (b"n", NOT_KEPT):
         return Reply(nothing=True, stamp=stamp)
     return Reply(encoded=EncodedValue(text, kind in (b"t", b"S")), stamp=stamp)
 

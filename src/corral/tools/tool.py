@@ -139,6 +139,8 @@ class Tool(Generic[P, R]):
     needs_approval: Approval = False
     read_only: bool = False
     idempotent: bool = False
+    journal: bool = True
+    """False if a ledger does not keep its output, so that it runs again whenever a durable execution continues."""
     sequential: bool = False
     """True if each of its calls must run without other calls of the same execution."""
     timeout_seconds: float | None = None
@@ -181,6 +183,10 @@ class Tool(Generic[P, R]):
             timeout_seconds=self.timeout_seconds,
             validate_output=self.validate_output,
         )
+        if not self.journal and (not self.read_only or self.needs_approval is not False):
+            raise ToolDefinitionError(
+                f"tool {self.name!r}: journal=False lets it run again, so it needs read_only=True and no needs_approval"
+            )
         object.__setattr__(self, "validate_output", validation)
         object.__setattr__(self, "rates", rates)
         if self.undo is not None:
@@ -471,6 +477,7 @@ class ToolSettings(TypedDict, total=False):
     needs_approval: Approval
     read_only: bool
     idempotent: bool
+    journal: bool
     sequential: bool
     timeout_seconds: float | None
     validate_output: OutputValidation | bool

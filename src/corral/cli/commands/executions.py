@@ -25,13 +25,14 @@ from corral.cli.tool_loading import load_tools
 from corral.rendering.full_text import escape_hidden
 from corral.rendering.preview import json_text
 from corral.rendering.timeline import timeline_page
-from corral.running.executions import ExecutionRecord
+from corral.running.executions import ExecutionRecord, missing_tools
 from corral.types import Retry, Settled, Settlement
 
 _DAY_SECONDS = 86_400.0
 _WITHOUT_ID = ("list", "costs", "prune")
 _MOST_COSTS = 100_000
 """Maximum number of executions that `costs` reads."""
+_NAMES_SHOWN = 5
 _EPILOG = """\
 examples:
   corral executions list --ledger runs.db
@@ -39,6 +40,7 @@ examples:
   corral executions approve execution-1f0c9a7b2d3e4f50 4 5 --ledger runs.db
   corral executions resume execution-1f0c9a7b2d3e4f50 --tools app.tools --ledger runs.db
   corral executions replay execution-1f0c9a7b2d3e4f50 --until 4 --ledger runs.db
+  corral executions replay execution-1f0c9a7b2d3e4f50 --source corrected.ts --ledger runs.db
   corral executions rollback execution-1f0c9a7b2d3e4f50 --until 4 --tools app.tools --ledger runs.db
 
 `approve`, `deny`, `retry` and `settle` decide on calls that wait: on those of these numbers, or on all of their kind. A
@@ -69,6 +71,7 @@ def add_executions(commands: Commands) -> None:
     parser.add_argument("--value", metavar="JSON", help="for settle: the result of the call")
     parser.add_argument("--until", type=int, metavar="N", help="for replay and rollback: the call to end before")
     parser.add_argument("--html", metavar="FILE", help="for replay: write a page with a time line")
+    parser.add_argument("--source", metavar="FILE", help="for replay: a dry run of this program against the record")
     days = "for prune: what ended longer ago, default 30; for costs: the last days"
     parser.add_argument("--days", type=float, metavar="N", help=days)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -79,6 +82,8 @@ def add_executions(commands: Commands) -> None:
 def _executions(arguments: argparse.Namespace) -> int:
     if (arguments.execution is None) != (arguments.action in _WITHOUT_ID):
         raise ConfigError(f"`corral executions {arguments.action}` takes {_takes(arguments.action)}")
+    if arguments.source is not None and arguments.action != "replay":
+        raise ConfigError("--source goes with replay: a dry run of that program")
     with screen() as view:
         return asyncio.run(_ACTIONS[arguments.action](arguments, view))
 
@@ -153,8 +158,11 @@ async def _replay(arguments: argparse.Namespace, view: Screen) -> int:
         if arguments.until is not None:
             raise ConfigError("--html shows the state at every call; leave out --until")
         return await _run(arguments, view, lambda corral: _write_timeline(corral, arguments))
+    source = None if arguments.source is None else _text(arguments.source)
     return await _run(
-        arguments, view, lambda corral: corral.executions.replay(arguments.execution, until=arguments.until)
+        arguments,
+        view,
+        lambda corral: corral.executions.replay(arguments.execution, until=arguments.until, source=source),
     )
 
 
@@ -175,10 +183,11 @@ async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corra
     tools = load_tools(arguments.tools, arguments.mcp_configs)
     settings = running(arguments, request.language, pool_size=0)
     async with Corral(tools, **settings, ledger=arguments.ledger) as corral:
-        for call in record.pending if arguments.action == "resume" else ():
-            # without the tool, the program would fail for good
-            if not call.tool.startswith("$") and corral.tools.get(call.tool) is None:
-                raise ConfigError(f"call {call.sequence} is of {call.tool}: pass its tool with --tools or --mcp-config")
+        if arguments.action == "resume" and (missing := missing_tools(record.tools, record.pending, corral.tools)):
+            names = f"{', '.join(missing[:_NAMES_SHOWN])}{', …' if len(missing) > _NAMES_SHOWN else ''}"
+            raise ConfigError(
+                f"its program would fail for good without {names}: pass them with --tools or --mcp-config"
+            )
         result = await run(corral)
     if arguments.json:
         view.out(result.to_json(indent=2))
@@ -192,7 +201,10 @@ async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corra
         view.out(result.value if isinstance(result.value, str) else json_text(result.value, indent=2))
     for line in error_lines(result, request.source, "the program", view, tools_given=True):
         view.err(line)
-    if result.status == "paused":
+    if arguments.source is not None:
+        for call in result.pending:
+            view.out(f"it would call {escape_hidden(call.tool)}({call.shown()})")
+    elif result.status == "paused":
         view.err(paused_line(result, arguments.ledger))
     return exit_code(result)
 
@@ -272,6 +284,13 @@ def _fits(action: str, call: ApprovalRequest) -> bool:
 
 def _decision_for(call: ApprovalRequest) -> str:
     return "approve or deny" if call.reason is None else "retry, settle or deny"
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--source {path} cannot be read: {error}") from None
 
 
 def _value(text: str) -> Any:

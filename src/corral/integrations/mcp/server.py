@@ -326,7 +326,9 @@ class Program(Client):
             if key in self._questions:
                 request, _ = self._questions[key]
                 decision = decision_of(answer, request)
-                await self._programs.corral.executions.settle(request.execution_id, {request.sequence: decision})
+                await self._programs.corral.executions.settle(
+                    request.execution_id, {request.sequence: decision}, by=request.context
+                )
         try:
             questions = await self._wait()
         except BaseException:
