@@ -86,6 +86,8 @@ class ExecutionRecord:
     """Tools that its program can call."""
     value: Any = None
     error: ExecutionError | None = None
+    result: ExecutionResult | None = None
+    """Result, if it has ended or paused, as it was."""
     pending: tuple[ApprovalRequest, ...] = ()
     """Calls that wait for decisions."""
     decided: frozenset[int] = frozenset()
@@ -335,6 +337,8 @@ class Executions:
         tools, limiter = self._registry(options.get("tools")), anyio.CapacityLimiter(at_once)
 
         def admit(recorded: Recorded) -> None:
+            if recorded.execution.status != "running":
+                raise HeldElsewhere(f"another host has resumed {recorded.execution.execution_id}")
             unfinished = [row for row in recorded.calls if row.status != "done"]
             if missing := missing_tools(recorded.head["tools"], unfinished, tools):
                 raise ConfigError(f"this Corral has no tool {', '.join(missing)}")
@@ -774,16 +778,18 @@ def _waiting(recorded: Recorded, context: ExecutionContext) -> builtins.list[tup
 
 
 def _full_record(recorded: Recorded) -> ExecutionRecord:
-    request, value = _request_of(recorded, None), recorded.result.get("value")
-    error, waiting = recorded.result.get("error"), _waiting(recorded, request.context)
-    undecided = _undecided(recorded, waiting)
+    request = _request_of(recorded, None)
+    waiting = _waiting(recorded, request.context)
+    pending, undecided = tuple(asked for _, asked in waiting), _undecided(recorded, waiting)
+    result = None if recorded.execution.status == "running" else result_of(recorded, request.language, pending)
     return replace(
         _record_of(recorded.execution),
         request=request,
         tools=tuple(recorded.head["tools"]),
-        value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
-        error=None if error is None else ExecutionError(**error),
-        pending=tuple(asked for _, asked in waiting),
+        value=None if result is None else result.value,
+        error=None if result is None else result.error,
+        result=result,
+        pending=pending,
         decided=frozenset(asked.sequence for _, asked in waiting) - {asked.sequence for asked in undecided},
         pauses=recorded.result.get("pauses", 0),
     )

@@ -9,6 +9,7 @@ from corral.testing.bridges import BridgeMessageSuite, BridgeStreamSuite, Bridge
 from corral.testing.extensions import SandboxSuite, SinkSuite, SourceSuite
 from corral.testing.fakes import CallFailed, FakeGuest, FakeProgram, FakeSandbox, ScriptedModel
 from corral.testing.ledgers import LedgerSuite
+from corral.testing.replays import RecordedExecution, replays
 from corral.testing.shells import FilesSuite, ShellSuite
 
 __all__ = [
@@ -22,10 +23,12 @@ __all__ = [
     "FakeSandbox",
     "FilesSuite",
     "LedgerSuite",
+    "RecordedExecution",
     "SandboxSuite",
     "ScriptedModel",
     "SendMessage",
     "ShellSuite",
     "SinkSuite",
     "SourceSuite",
+    "replays",
 ]

@@ -157,6 +157,8 @@ async def _replay(arguments: argparse.Namespace, view: Screen) -> int:
     if arguments.html is not None:
         if arguments.until is not None:
             raise ConfigError("--html shows the state at every call; leave out --until")
+        if arguments.source is not None:
+            raise ConfigError("--html shows the recorded program; leave out --source")
         return await _run(arguments, view, lambda corral: _write_timeline(corral, arguments))
     source = None if arguments.source is None else _text(arguments.source)
     return await _run(
