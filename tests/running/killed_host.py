@@ -94,6 +94,7 @@ class Folder:
             if n == stop:
                 say("stopped")
                 await anyio.sleep_forever()
+            await anyio.sleep(0.01)  # so that many kills find it running
             return n
 
         @tool(read_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Mapping
@@ -805,6 +806,17 @@ async def test_an_execution_that_only_reads_waits_for_the_disk_once(
     async with world.corral(warm_deno, Watched(tmp_path / "runs.db", keys=KEYS)) as corral:
         assert (await corral.execute("return await tools.look({ n: 1 })", durable=True)).value == 10
     assert (synced.count(True), synced[0]) == (1, False)
+
+
+async def test_paused_executions_leave_nothing_in_memory(corral: Corral) -> None:
+    async def objects(count: int) -> int:
+        for _ in range(count):
+            assert (await corral.execute("return await tools.pay({ n: 1 })", durable=True)).status == "paused"
+        gc.collect()
+        return sum(type(each).__module__.startswith("corral.") for each in gc.get_objects())
+
+    few = await objects(3)
+    assert await objects(20) < few + 20
 
 
 async def test_a_result_is_encoded_beside_the_event_loop(corral: Corral, monkeypatch: pytest.MonkeyPatch) -> None:
