@@ -12,6 +12,7 @@ import pytest
 
 from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError, LedgerFailed
 from corral.ledger import CallRow, Claim, Ledger, MemoryLedger, Records, SqliteLedger, as_ledger
+from corral.ledger.rows import StoredCall, StoredExecution
 from corral.testing import LedgerSuite
 from corral.types import Approved, Denied, EncodedValue, Owner, Settled
 
@@ -231,6 +232,17 @@ async def test_a_ledger_that_cannot_be_opened_is_named_once(
         await load(tmp_path / name)
     assert not caplog.records
     assert (tmp_path / "text").read_text() == "not a database"
+
+
+def test_rows_that_were_written_before_are_made_durable(tmp_path: Path) -> None:
+    """SQLite syncs its log with a transaction that adds to it, and with no other."""
+    ledger, log = SqliteLedger(tmp_path / "runs.db", keys={}), tmp_path / "runs.db-wal"
+    ledger.create(StoredExecution("a", None, "ann", "running", 1.0, 1.0, 1, 30.0, b"head"))
+    ledger.write({"a": 1}, [StoredCall("a", 1, "started", None, b"call")], durably=False)
+    before = log.stat().st_size
+    assert not ledger.write({"a": 1}, [], durably=True)
+    assert log.stat().st_size > before
+    ledger.close()
 
 
 async def test_a_host_that_was_slow_writes_nothing_more(tmp_path: Path) -> None:

@@ -123,10 +123,11 @@ class SqliteLedger(Ledger):
             statement = "SELECT 1 FROM executions WHERE execution_id = ? AND claim = ? AND status = 'running'"
             refused = {each for each in claims.items() if database.execute(statement, each).fetchone() is None}
             names = {execution_id for execution_id, _ in refused}
-            database.executemany(
-                "INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)",
-                [each for each in calls if each.execution_id not in names] if names else calls,
-            )
+            stored = [each for each in calls if each.execution_id not in names] if names else calls
+            database.executemany("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)", stored)
+            if durably and not stored:  # SQLite syncs only transactions that change something
+                held = [(self.now(), execution_id) for execution_id in claims.keys() - names]
+                database.executemany("UPDATE executions SET updated = ? WHERE execution_id = ?", held)
             return names
 
     @override
