@@ -25,7 +25,7 @@ MATRIX: dict[str, int] = {
     "packages": 21,
     "programs": 1,
     "protocols": 2,
-    "running": 41,
+    "running": 42,
     "sandboxes": 8,
     "security": 25,
     "sessions": 55,

@@ -203,12 +203,12 @@ class ApprovalDenied(AccessDenied):
     """The call required approval and was not approved."""
 
 
-class DecisionDenied(AccessDenied):
-    """A person has no right to decide on the call, according to `Corral(may_decide=...)`."""
-
-
 class EgressBlocked(AccessDenied):
     """An outbound request was aimed at an address or host that is not allowed."""
+
+
+class DecisionDenied(CorralError):
+    """A person has no right to decide on the call, according to `Corral(may_decide=...)`."""
 
 
 class SandboxError(CorralError):

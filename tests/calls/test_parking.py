@@ -361,6 +361,7 @@ async def test_a_call_that_nobody_decides_pauses_a_durable_program(
         "tool_call_finished",
         "tool_call_started",
         "approval_requested",
+        "execution_paused",
         "execution_finished",
     ]
     assert [each.outcome for each in await audited(log) if each.tool in ("pay", None)] == ["pending", "pending"]

@@ -51,7 +51,7 @@ METHODS = [
     Corral.execute, Corral.start, SyncCorral.execute, Corral.check, SyncCorral.check, ForModels.visible_tools,
     ForModels.declarations, ForModels.catalog, ForModels.tools, ForModels.prompt, Remote.grant, Remote.token,
     Remote.asgi_app, Remote.document, Corral.observe, Executions.waiting, Executions.settle, Executions.cancel,
-    Corral.session, Corral.session_files, Corral.drain, Corral.unready,
+    Corral.session, Corral.session_files, Corral.drain, Corral.unready, Corral.can_be_durable,
 ]  # fmt: skip
 EVERY: list[Callable[..., Any]] = [
     Corral, *METHODS, tool, define_tool, Tool, tools_from, ToolRegistry.search, ToolRegistry.register, RateLimits,

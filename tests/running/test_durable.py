@@ -813,7 +813,7 @@ async def test_paused_executions_leave_nothing_in_memory(corral: Corral) -> None
         for _ in range(count):
             assert (await corral.execute("return await tools.pay({ n: 1 })", durable=True)).status == "paused"
         gc.collect()
-        return sum(type(each).__module__.startswith("corral.") for each in gc.get_objects())
+        return sum(str(type(each).__module__).startswith("corral.") for each in gc.get_objects())
 
     few = await objects(3)
     assert await objects(20) < few + 20

@@ -152,7 +152,9 @@ async def test_the_decision_of_the_first_host_holds_at_both(world: World, warm_d
 
         tasks.start_soon(run)
         await asked.wait()
-        await each.decided_at_b(Approved())
-        answers.set()
+        try:
+            await each.decided_at_b(Approved())
+        finally:
+            answers.set()
         await until(lambda: results)
         assert [result.value for result in results] == [10]

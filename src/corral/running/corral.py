@@ -470,6 +470,7 @@ class Corral(Lifecycle):
                     run.close()
 
     @checked
+    @checked
     def can_be_durable(self, language: Language = "typescript", context: ExecutionContext | None = None) -> bool:
         """Returns True if programs of this caller can be durable: there is a ledger, and none of the obstacles that
         docs/durable.md lists."""
