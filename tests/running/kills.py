@@ -108,7 +108,7 @@ class Kills:
         for name, *rest in lines:
             match name:
                 case "found":
-                    status, _, pending, decided = rest
+                    status, value, pending, decided = rest
                     if self._told and self._told[0] == "succeeded":
                         assert rest[:2] == self._told[:2], (rest, self._told)
                     elif self._told:
@@ -117,6 +117,9 @@ class Kills:
                         assert status != "paused" or set(waited) <= {*pending}, (rest, self._told)
                         assert {*settled} & {*pending} <= {*decided}, (rest, self._told)
                         self.counts["compared"] += 1
+                    if status == "succeeded":  # its host was killed before it could say so
+                        assert value == VALUE, rest
+                        self._told = [status, value, []]
                 case "executed" | "resumed":
                     status, value, pending = rest
                     assert status in ("paused", "succeeded"), rest
