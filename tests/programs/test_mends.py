@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from corral.errors import ProgramRejected
+from corral.programs.mends import python, typescript
 from corral.programs.mends.names import ToolNames
 from corral.programs.mends.reading import (
     _AROUND_JSON,  # pyright: ignore[reportPrivateUsage]
@@ -129,6 +130,10 @@ PYTHON = {
     "def f(x):\n    y = tools.crm.find(id=x)\n    return y['a']\nawait asyncio.gather(f(1), *[f(k) for k in z])": (
         "async def f(x):\n    y = await tools.crm.find(id=x)\n    return y['a']\n"
         "await asyncio.gather(f(1), *[f(k) for k in z])"
+    ),
+    "def f():\n    return await tools.crm.find()\ndef g():\n    return await tools.crm.find()\ndef h():\n    return f(), g()\nh()[0]": (
+        "async def f():\n    return await tools.crm.find()\nasync def g():\n    return await tools.crm.find()\n"
+        "async def h():\n    return (await f()), (await g())\n(await h())[0]"
     ),
     "def main():\n    return await tools.crm.find()\nasyncio.run(main())": (
         "async def main():\n    return await tools.crm.find()\nasyncio.run(main())"
@@ -290,12 +295,16 @@ def test_a_program_that_defines_the_tools_itself_is_rejected() -> None:
     assert wrong == []
 
 
+SIGNS = (python.SIGN.search, typescript.SIGN.search)
 HOSTILE: dict[str, Callable[[int], str]] = {
     "a tool call that does not end": lambda size: "<tool_call>" + " " * size + "x",
     "a fence that does not end": lambda size: "```json" + "\n " * (size // 2),
     "an await of nothing": lambda size: "await" + " " * size + "x",
     "special tokens": lambda size: "x" + "<|a|>" * (size // 5) + "y",
     "drafts": lambda size: "<think>\n" * (size // 8),
+    "a function of blank lines": lambda size: "def f():\n" + "  \n" * (size // 3),
+    "functions in functions": lambda size: "".join(" " * each + "def f():\n" for each in range(int(size**0.5))),
+    "maps of nothing": lambda size: ".map(" * (size // 10) + " " * (size // 2),
 }
 
 
@@ -303,7 +312,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 def test_reading_takes_no_longer_than_the_length_asks_for(hostile: Callable[[int], str]) -> None:
     def spent(size: int) -> float:
         source, began = hostile(size), time.thread_time()
-        for pattern in (_AROUND_JSON.fullmatch, _AWAITED.search, without_thoughts):
+        for pattern in (_AROUND_JSON.fullmatch, _AWAITED.search, without_thoughts, *SIGNS):
             pattern(source)
         return time.thread_time() - began
 

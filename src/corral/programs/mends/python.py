@@ -26,7 +26,7 @@ WORDS = frozenset({"console", "functions", "default_api", "call_tool", "callTool
 """Names that programs use in other frameworks."""
 SIGN = re.compile(
     r"import|\.[A-Za-z_]\w*+\s*+(?![\w(.])"
-    r"|(?m:^([ \t]*+)def\b[^\n]*+\n(?:(?:\1[ \t][^\n]*+|[ \t]*+)\n)*?\1[ \t][^\n]*?\bawait\b)"
+    r"|(?m:^([ \t]*+)def\b[^\n]*+\n(?:(?>\1[ \t][^\n]*+|[ \t]*+)\n)*?\1[ \t][^\n]*?\bawait\b)"
 )
 """An import, an attribute that is read and not called, or an `await` in a function that is not async."""
 _HOLDERS = (*TOOLS, "functions", "default_api")
@@ -170,23 +170,13 @@ class _Mender:
 
     def make_async(self, awaits: Sequence[Node]) -> None:
         """Makes functions async that have to await, and awaits all their calls."""
-        done: list[Node] = []
-        for node in (*self._waiting, *(each for each in awaits if not may_await(each))):
-            function = enclosing(node, FUNCTIONS)
-            if function is None:
-                continue
-            if function not in done:
-                if (found := asynchronous(function, self._calls_of, FUNCTIONS)) is None:
-                    continue
-                for each in found.functions:
-                    if each not in done:
-                        done.append(each)
-                        self._edits.insert(each.start_byte, b"async ")
-                        self._tell(f"`{text_of(part(each, 'name'))}` was made async, and its calls are awaited.")
-                for call in found.calls:
-                    add_await(call, self._edits)
-            if node.type == "call":
-                add_await(node, self._edits)
+        waiting = (*self._waiting, *(each for each in awaits if not may_await(each)))
+        found = asynchronous(waiting, self._calls_of, FUNCTIONS)
+        for function in found.functions:
+            self._edits.insert(function.start_byte, b"async ")
+            self._tell(f"`{text_of(part(function, 'name'))}` was made async, and its calls are awaited.")
+        for call in (*found.calls, *(each for each in found.expressions if each.type == "call")):
+            add_await(call, self._edits)
 
     def _calls_of(self, function: Node) -> list[Node] | None:
         """Returns the calls to await if a function becomes async; None if it is used otherwise."""

@@ -288,25 +288,19 @@ class _Mender:
 
     def _make_async(self) -> None:
         """Makes functions async that have to await, and awaits all their calls."""
-        done: list[Node] = []
+        found = asynchronous((node for node, _, _ in self._waiting), self._calls_of, FUNCTIONS)
+        for function in found.functions:
+            self._edits.wrap(function.start_byte, function.end_byte, b"async ", b"")
+            name = text_of(part(function, "name") or part(function.parent, "name"))
+            self._tell(f"`{name or 'the callback'}` was made async, and its calls are awaited.")
+        for call in found.calls:
+            is_map = text_of(part(call, "function", "property")) == "map"
+            before, after = (b"(await Promise.all(", b"))") if is_map else (b"(await ", b")")
+            self._edits.wrap(call.start_byte, call.end_byte, before, after)
+        awaitable = {each.id for each in found.expressions}
         for node, before, after in self._waiting:
-            function = enclosing(node, FUNCTIONS)
-            if function is None:
-                continue
-            if function not in done:
-                if (found := asynchronous(function, self._calls_of, FUNCTIONS)) is None:
-                    continue
-                for each in found.functions:
-                    if each not in done:
-                        done.append(each)
-                        self._edits.wrap(each.start_byte, each.end_byte, b"async ", b"")
-                        name = text_of(part(each, "name") or part(each.parent, "name"))
-                        self._tell(f"`{name or 'the callback'}` was made async, and its calls are awaited.")
-                for each in found.calls:
-                    is_map = text_of(part(each, "function", "property")) == "map"
-                    start, end = (b"(await Promise.all(", b"))") if is_map else (b"(await ", b")")
-                    self._edits.wrap(each.start_byte, each.end_byte, start, end)
-            self._edits.wrap(node.start_byte, node.end_byte, before, after)
+            if node.id in awaitable:
+                self._edits.wrap(node.start_byte, node.end_byte, before, after)
 
     def _calls_of(self, function: Node) -> list[Node] | None:
         """Returns the calls to await if a function becomes async; None if it is used otherwise."""
