@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from corral import ConfigError, Corral, ExecutionContext, ExecutionResult, Limits, Session, Sessions, tool
 from corral.events import ConsoleOutput, Event
+from corral.programs import EarlierCell, earlier_cell, read_program, without_old_texts
 from corral.running.notebooks import Notebooks
 from corral.sandboxes.monty import MontySandbox
 from corral.sandboxes.selection import Sandboxes
@@ -230,6 +231,15 @@ async def test_later_cells_are_checked_with_the_types_of_earlier_ones(warm: Sand
         assert (await cells.run("return first")).value == 3
         assert (await cells.run("reply = await tools.add(a=1, b=2)\nreturn reply")).value == {"sum": 3}
         assert (await cells.run("reply['total']")).status == "rejected", "what follows a return is checked too"
+
+
+def test_the_host_keeps_the_text_of_few_cells() -> None:
+    long = read_program(f"a = 1\n#{'x' * 9_990}", "python", frozenset())
+    cells: list[EarlierCell] = []
+    for _ in range(20):
+        cells = without_old_texts([*cells, earlier_cell(long, is_complete=True)])
+    assert [each.typed is None for each in cells] == [True] * 16 + [False] * 4
+    assert {each.binds for each in cells} == {("a",)}
 
 
 async def test_idle_notebooks_end_and_say_so(warm: Sandboxes) -> None:

@@ -1,6 +1,6 @@
 """Turns a model's source into a runnable Program."""
 
-from corral.programs.cells import EarlierCell, earlier_cell, joined
+from corral.programs.cells import EarlierCell, earlier_cell, joined, without_old_texts
 from corral.programs.python.prepare import TypedPython, prepare_python, typed_python
 from corral.programs.reading import read_program, read_types
 from corral.programs.syntax.parsing import TooLongToParse, parsing_within
@@ -22,4 +22,5 @@ __all__ = [
     "strip_types",
     "typed_python",
     "typed_typescript",
+    "without_old_texts",
 ]

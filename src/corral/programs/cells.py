@@ -73,6 +73,15 @@ def _without_returns(program: Program, typed: TypedText) -> tuple[Edit, ...]:
     return edits.made
 
 
+def without_old_texts(cells: Sequence[EarlierCell]) -> list[EarlierCell]:
+    """Returns the cells without the texts of those that are too long ago to be checked again."""
+    kept, room = list[EarlierCell](), 2 * _MAX_BYTES  # cells whose names were bound again take no room in a check
+    for cell in reversed(cells):
+        room -= 0 if cell.typed is None else len(cell.typed.text)
+        kept.append(cell if room >= 0 or cell.typed is None else EarlierCell(cell.binds))
+    return kept[::-1]
+
+
 def joined(earlier: Sequence[EarlierCell], program: Program) -> Program:
     """Returns the program behind the earlier cells, as far as there is room for them, for a type checker."""
     last = program.typed

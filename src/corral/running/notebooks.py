@@ -12,7 +12,7 @@ from typing import NamedTuple
 import anyio
 
 from corral.concurrency.kept import Kept
-from corral.programs import EarlierCell, earlier_cell, joined
+from corral.programs import EarlierCell, earlier_cell, joined, without_old_texts
 from corral.sandboxes import Sandbox
 from corral.sessions import OpenSession
 from corral.types import Diagnostic, Exit, Language, Owner, Program
@@ -80,7 +80,8 @@ class Notebook:
     def add(self, program: Program, exit: Exit) -> None:
         """Adds a cell that has ended normally."""
         if exit.status != "rejected":
-            self._cells.append(earlier_cell(program, is_complete=exit.status == "succeeded"))
+            cell = earlier_cell(program, is_complete=exit.status == "succeeded")
+            self._cells = without_old_texts([*self._cells, cell])
             self.names |= {*program.binds}
             digest = blake2b(program.source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
             self._again = self._sources.get(digest, 0)
