@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 from corral.errors import ConfigError
 from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
-from corral.ledger.sealing import Ring
+from corral.ledger.sealing import Ring, keys_of
 
 _DAY_SECONDS = 86_400.0
 
@@ -17,20 +18,22 @@ class Ledger(ABC):
     """Store of durable executions. Its methods block; a single thread calls them, one after another.
 
     `keys` are named keys of 16, 24 or 32 bytes with which all values are sealed: the first one seals, and all of them
-    open. Ended executions are deleted after `keep_days`. A paused execution expires after `expires_seconds`: it can no
-    longer be resumed, and is deleted. With None it does not expire.
+    open. They default to those in the environment variable CORRAL_LEDGER_KEYS. `{}` stores values in plain text.
+
+    Ended executions are deleted after `keep_days`. A paused execution expires after `expires_seconds`: it can no longer
+    be resumed, and is deleted. With None it does not expire.
 
     Raises:
-        ConfigError: an option is invalid.
+        ConfigError: there are no keys, or an option is invalid.
         MissingExtra: `cryptography` is not installed.
     """
 
     def __init__(
-        self, *, keys: Mapping[str, bytes], keep_days: float = 30.0, expires_seconds: float | None = None
+        self, *, keys: Mapping[str, bytes] | None = None, keep_days: float = 30.0, expires_seconds: float | None = None
     ) -> None:
         if not keep_days > 0 or not (expires_seconds is None or expires_seconds > 0):
             raise ConfigError(f"{type(self).__name__}(): keep_days and expires_seconds must be positive")
-        self.ring = Ring(keys)
+        self.ring = Ring(keys_of(os.environ) if keys is None else keys)
         self.keep_seconds = keep_days * _DAY_SECONDS
         self.expires_seconds = expires_seconds
 

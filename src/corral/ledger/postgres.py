@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ from corral.concurrency.forks import ProcessOwner
 from corral.errors import ConfigError, LedgerFailed, requires_extra
 from corral.ledger.base import Ledger
 from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
-from corral.ledger.sealing import keys_of
 
 _CONNECT_SECONDS = 5.0
 _COMMAND_SECONDS = 10.0
@@ -162,9 +160,7 @@ class PostgresLedger(Ledger):
         keep_days: float = 30.0,
         expires_seconds: float | None = None,
     ) -> None:
-        super().__init__(
-            keys=keys_of(os.environ) if keys is None else keys, keep_days=keep_days, expires_seconds=expires_seconds
-        )
+        super().__init__(keys=keys, keep_days=keep_days, expires_seconds=expires_seconds)
         driver = _driver()
         self._url = url
         self._connect = driver.connect

@@ -211,9 +211,9 @@ class Records:
         if isinstance(decision, Settled):
             text, tagged = await run_in_turn(encode_value, decision.value, "value")
             body["value"] = [text.decode(), tagged]
-        stored = StoredDecision(execution_id, sequence, binding, self.ledger.ring.seal(to_json(body), place))
 
         def job() -> Settlement:
+            stored = StoredDecision(execution_id, sequence, binding, self.ledger.ring.seal(to_json(body), place))
             if self.ledger.decide(stored, now=self.ledger.now()):
                 self.writer.look(execution_id)
                 return decision

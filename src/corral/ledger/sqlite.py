@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from corral.errors import ConfigError, LedgerFailed
 from corral.ledger.base import Ledger
 from corral.ledger.postgres import PostgresLedger
 from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
-from corral.ledger.sealing import keys_of
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -84,9 +82,7 @@ class SqliteLedger(Ledger):
         keep_days: float = 30.0,
         expires_seconds: float | None = None,
     ) -> None:
-        super().__init__(
-            keys=keys_of(os.environ) if keys is None else keys, keep_days=keep_days, expires_seconds=expires_seconds
-        )
+        super().__init__(keys=keys, keep_days=keep_days, expires_seconds=expires_seconds)
         self.path = Path(path)
         self._connection: Connection | None = None
         self._owner = ProcessOwner()
