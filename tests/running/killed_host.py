@@ -139,8 +139,9 @@ class Copied(SqliteLedger):
             for file in self.path.parent.glob(f"{self.path.name}*"):
                 if not file.name.endswith("-shm"):
                     shutil.copy(file, copy / file.name)
-            (self.copies / "next").symlink_to(copy)
-            (self.copies / "next").replace(self.copies / "last")
+            link = copy.with_name(f"{copy.name}-link")  # a host can be killed before it is `last`
+            link.symlink_to(copy)
+            link.replace(self.copies / "last")
 
 
 def ledger_at(place: str) -> Ledger:
