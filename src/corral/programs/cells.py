@@ -74,7 +74,7 @@ def _without_returns(program: Program, typed: TypedText) -> tuple[Edit, ...]:
 
 
 def without_old_texts(cells: Sequence[EarlierCell]) -> list[EarlierCell]:
-    """Returns the cells without the texts of those that are too long ago to be checked again."""
+    """Returns the cells. Old ones lose their texts, for which the next check has no room."""
     kept, room = list[EarlierCell](), 2 * _MAX_BYTES  # cells whose names were bound again take no room in a check
     for cell in reversed(cells):
         room -= 0 if cell.typed is None else len(cell.typed.text)

@@ -22,7 +22,7 @@ _CLOSING, _OPENING, _REPLACING = range(3)
 
 
 class NotAwaited(ProgramRejected):
-    """A call is not awaited, or stands where it cannot be."""
+    """A call is not awaited, or an `await` is not in an async function."""
 
     program: Program | None = None
     """The program as it would run without a repair."""

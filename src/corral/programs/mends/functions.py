@@ -13,7 +13,7 @@ _MAX_FUNCTIONS = 50
 
 
 class Asynchronous(NamedTuple):
-    """Functions that become async, the calls of them to await, and the expressions that can be awaited then."""
+    """Functions that become async, their calls, which have to be awaited, and expressions that can then be awaited."""
 
     functions: list[Node]
     calls: list[Node]
@@ -23,12 +23,12 @@ class Asynchronous(NamedTuple):
 def asynchronous(
     expressions: Iterable[Node], calls_of: Callable[[Node], list[Node] | None], kinds: Container[str]
 ) -> Asynchronous:
-    """Returns the functions around expressions that are to be awaited, and their callers, if all can become async.
+    """Finds the functions around expressions, and their callers, that can become async.
 
-    `calls_of` returns the calls of a function that have to be awaited; None if it is used otherwise. `kinds` are the
-    types of functions.
+    `calls_of` returns the calls of a function that would have to be awaited, or None if the function is not only
+    called. `kinds` are the node types of functions.
     """
-    found = Asynchronous([], [], [])
+    result = Asynchronous([], [], [])
     refused: set[int] = set()
     made: set[int] = set()
     for expression in expressions:
@@ -40,17 +40,17 @@ def asynchronous(
                 refused.add(function.id)
                 continue
             functions, calls = more
-            found.functions.extend(functions)
-            found.calls.extend(calls)
+            result.functions.extend(functions)
+            result.calls.extend(calls)
             made.update(each.id for each in functions)
-        found.expressions.append(expression)
-    return found
+        result.expressions.append(expression)
+    return result
 
 
 def _with_callers(
     function: Node, made: Container[int], calls_of: Callable[[Node], list[Node] | None], kinds: Container[str]
 ) -> tuple[list[Node], list[Node]] | None:
-    """Returns a function and its callers, up to those that are async, and all their calls; None if one cannot be."""
+    """Returns a function with its callers, up to async ones, and all their calls; None if one cannot become async."""
     functions, calls = dict[int, Node](), list[Node]()
     waiting = [function]
     while waiting:

@@ -171,11 +171,11 @@ class _Mender:
     def make_async(self, awaits: Sequence[Node]) -> None:
         """Makes functions async that have to await, and awaits all their calls."""
         waiting = (*self._waiting, *(each for each in awaits if not may_await(each)))
-        found = asynchronous(waiting, self._calls_of, FUNCTIONS)
-        for function in found.functions:
+        change = asynchronous(waiting, self._calls_of, FUNCTIONS)
+        for function in change.functions:
             self._edits.insert(function.start_byte, b"async ")
             self._tell(f"`{text_of(part(function, 'name'))}` was made async, and its calls are awaited.")
-        for call in (*found.calls, *(each for each in found.expressions if each.type == "call")):
+        for call in (*change.calls, *(each for each in change.expressions if each.type == "call")):
             add_await(call, self._edits)
 
     def _calls_of(self, function: Node) -> list[Node] | None:

@@ -288,16 +288,16 @@ class _Mender:
 
     def _make_async(self) -> None:
         """Makes functions async that have to await, and awaits all their calls."""
-        found = asynchronous((node for node, _, _ in self._waiting), self._calls_of, FUNCTIONS)
-        for function in found.functions:
+        change = asynchronous((node for node, _, _ in self._waiting), self._calls_of, FUNCTIONS)
+        for function in change.functions:
             self._edits.wrap(function.start_byte, function.end_byte, b"async ", b"")
             name = text_of(part(function, "name") or part(function.parent, "name"))
             self._tell(f"`{name or 'the callback'}` was made async, and its calls are awaited.")
-        for call in found.calls:
+        for call in change.calls:
             is_map = text_of(part(call, "function", "property")) == "map"
             before, after = (b"(await Promise.all(", b"))") if is_map else (b"(await ", b")")
             self._edits.wrap(call.start_byte, call.end_byte, before, after)
-        awaitable = {each.id for each in found.expressions}
+        awaitable = {each.id for each in change.expressions}
         for node, before, after in self._waiting:
             if node.id in awaitable:
                 self._edits.wrap(node.start_byte, node.end_byte, before, after)
