@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "events": {"concurrency", "errors", "rendering", "results", "types"},
     "guest": {"concurrency", "errors", "jail", "programs", "types"},
     "tools": {"arguments", "concurrency", "errors", "guest", "jail", "rendering", "types"},
+    "policy": {"arguments", "concurrency", "errors", "tools", "types"},
     "model": {
         "arguments",
         "concurrency",
@@ -71,6 +72,7 @@ ALLOWED: dict[str, set[str]] = {
         "guest",
         "languages",
         "model",
+        "policy",
         "rendering",
         "results",
         "tools",
@@ -123,6 +125,7 @@ ALLOWED: dict[str, set[str]] = {
         "npm",
         "packages",
         "plugins",
+        "policy",
         "programs",
         "rendering",
         "results",

@@ -46,6 +46,7 @@ __all__ = [
     "MissingExtra",
     "Outdated",
     "OutputExceeded",
+    "PolicyDenied",
     "ProgramError",
     "ProgramFailed",
     "ProgramRejected",
@@ -189,6 +190,10 @@ class ExecutionEnded(AccessDenied):
 
 class ScopeDenied(AccessDenied):
     """The caller's context lacks a scope that the tool requires."""
+
+
+class PolicyDenied(AccessDenied):
+    """A rule of the policy denies the call, or none allows it."""
 
 
 class RateLimited(AccessDenied):

@@ -16,6 +16,7 @@ from corral.errors import (
     CallBudgetExceeded,
     MemoryExceeded,
     OutputExceeded,
+    PolicyDenied,
     ProgramFailed,
     ProgramRejected,
     ProgramTimeout,
@@ -69,6 +70,7 @@ _REMEDIES = {
     OutputExceeded.code: "Return less: only the parts or totals you need.",
     CallBudgetExceeded.code: "Make fewer calls in one program; do the rest in another.",
     ToolNotFound.code: 'Use names as they are declared; await tools.search("words") finds them.',
+    PolicyDenied.code: "The rules are the same for every program: do without this call, or make it as the rule allows.",
     ScopeDenied.code: "This caller may not use it in any way: do without it.",
     ApprovalDenied.code: "Do not call it again unless you are asked to.",
 }

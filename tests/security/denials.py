@@ -14,7 +14,7 @@ import anyio
 
 from corral import AuditLog, ExecutionContext, Limits, RateLimits, tool
 from corral.audit import AuditEvent, AuditSink
-from corral.calls import Call, Grant, Grants, Handler, Policy, pipeline
+from corral.calls import Call, Grant, Grants, GuardSettings, Handler, pipeline
 from corral.calls.tokens import ExecutionTokens, Key, KeyRing
 from corral.tools import ToolRegistry
 from corral.types import CallRequest, Reply
@@ -97,7 +97,7 @@ class World:
         self.tokens = ExecutionTokens(self.keys)
         self.grants = Grants(lambda: self.tokens)
         self.handler: Handler = pipeline(
-            Policy(
+            GuardSettings(
                 grants=self.grants,
                 rates=self.rates,
                 approve=self.approve,

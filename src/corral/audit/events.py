@@ -93,6 +93,12 @@ class AuditEvent(NamedTuple):
     """Decision on a call that required approval."""
     decided_by: str | None = None
     """`by` of the decision."""
+    policy: str | None = None
+    """Digest of the policy that was asked about the call."""
+    verdict: Literal["allow", "limit", "ask", "deny"] | None = None
+    """Decision of the policy, also if it only observes."""
+    rule: str | None = None
+    """Id of the rule that decided."""
 
     def to_json(self) -> str:
         """Returns the event as one line of JSON: its fields, and `"v": 1` for this format. Never raises."""

@@ -3,7 +3,7 @@ order."""
 
 from corral.calls.calls import Call, Handler
 from corral.calls.grants import Grant, Grants, RemoteExecution, Services, Tokens, new_execution_id
-from corral.calls.guards import ParkedCalls, Pipeline, Policy, outcome_of, pipeline, record_denial, undo_call
+from corral.calls.guards import GuardSettings, ParkedCalls, Pipeline, outcome_of, pipeline, record_denial, undo_call
 from corral.calls.rates import MemoryRates, RateLimits, RateStore
 from corral.calls.records import CallRecorder, ValueRoom, remarks_on
 from corral.calls.scopes import ImpliedScopes, capabilities_of, early_denial, hidden_denial
@@ -14,12 +14,12 @@ __all__ = [
     "CallRecorder",
     "Grant",
     "Grants",
+    "GuardSettings",
     "Handler",
     "ImpliedScopes",
     "MemoryRates",
     "ParkedCalls",
     "Pipeline",
-    "Policy",
     "RateLimits",
     "RateStore",
     "RemoteExecution",

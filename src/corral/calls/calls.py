@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from corral.calls.grants import Grant
+from corral.policy import Verdict
 from corral.tools import ParsedInput, Tool
 from corral.types import CallRequest, CallState, Decision, Reply
 
@@ -28,6 +29,7 @@ class Call:
         "streamed",
         "token",
         "tool",
+        "verdict",
     )
 
     grant: Grant
@@ -56,6 +58,8 @@ class Call:
         """Remark on a result that was delivered."""
         self.streamed: str | None = None
         """Note on a stream's items, recorded in place of the output."""
+        self.verdict: Verdict | None = None
+        """Verdict of the policy. Set by `enforce_policy`."""
         self.decision: Decision | None = None
         """Decision on a call that required approval."""
 

@@ -36,12 +36,14 @@ from corral.errors import (
     ExecutionEnded,
     InvalidArguments,
     MessageTooLarge,
+    PolicyDenied,
     ScopeDenied,
     ToolNotFound,
     error_class,
 )
 from corral.logs import get_logger
 from corral.model import LearntResults
+from corral.policy import Policy, PolicyCall, PolicySource, Verdict
 from corral.rendering.preview import json_text
 from corral.tools import Tool, traced_elsewhere
 from corral.tools.json_schema.problems import format_path
@@ -154,7 +156,7 @@ class ParkedCalls:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class GuardSettings:
     """Guard settings of one Corral. Tools and executions can add to them."""
 
     grants: Grants
@@ -169,39 +171,43 @@ class Policy:
     """None records no spans and metrics."""
     learnt: LearntResults | None = None
     """Learns types from results that tools do not declare."""
+    policy: PolicySource | None = None
+    """Rules about calls as data."""
 
 
-Pipeline: TypeAlias = Callable[[Policy], Handler]
+Pipeline: TypeAlias = Callable[[GuardSettings], Handler]
 """Function that orders guards; `Corral(pipeline=...)` replaces `pipeline`."""
 _Place: TypeAlias = "tuple[_Place, object] | None"
 """Linked path to a value: the path of its container, and its name or index in there."""
 
 
-def pipeline(policy: Policy) -> Handler:
-    """audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ approve ▸ dispatch; the last line is outermost."""
-    handler = dispatch(policy.logger)
+def pipeline(settings: GuardSettings) -> Handler:
+    """audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ policy ▸ approve ▸ dispatch; the last line is
+    outermost."""
+    handler = dispatch(settings.logger)
     handler = sequence_calls(handler)
-    handler = encode_output(handler, policy.learnt)
-    handler = require_approval(handler, policy.approve, policy.approval_seconds, policy.parked)
+    handler = encode_output(handler, settings.learnt)
+    handler = require_approval(handler, settings.approve, settings.approval_seconds, settings.parked)
+    handler = enforce_policy(handler, settings.policy, settings.rates)
     handler = validate_input(handler)
-    handler = limit_rates(handler, policy.rates)
+    handler = limit_rates(handler, settings.rates)
     handler = limit_calls(handler)
     handler = authorize(handler)
     handler = convert_errors(handler)
     handler = record_calls(handler)
-    handler = trace_calls(handler, policy.telemetry)
-    handler = authenticate(handler, policy.grants)
+    handler = trace_calls(handler, settings.telemetry)
+    handler = authenticate(handler, settings.grants)
     handler = convert_errors(handler)
-    return audit_calls(handler, policy.audit)
+    return audit_calls(handler, settings.audit)
 
 
-async def undo_call(policy: Policy, call: Call, output: object) -> Reply:
+async def undo_call(settings: GuardSettings, call: Call, output: object) -> Reply:
     """audit ▸ authorize ▸ validate ▸ undo a call that had this output; limits and rates do not count."""
-    handler = dispatch_undo(output, policy.logger)
+    handler = dispatch_undo(output, settings.logger)
     handler = validate_input(handler)
     handler = authorize(handler)
     handler = convert_errors(handler)
-    return await audit_calls(handler, policy.audit, undoes=True)(call)
+    return await audit_calls(handler, settings.audit, undoes=True)(call)
 
 
 def audit_calls(handler: Handler, log: AuditLog | None, *, undoes: bool = False) -> Handler:
@@ -280,6 +286,7 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         outcome = _FAILED_AFTER[call.state]
     grant = call.grant if call.authenticated else None
     context = None if grant is None else grant.context
+    verdict = call.verdict
     event = AuditEvent(  # positional, because keywords would be the slowest part of the audit
         new_event_id(began),
         began,
@@ -299,7 +306,9 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         error and error.correlation_id,
     )
     if (decision := call.decision) is not None:
-        return event._replace(decision=decision.type, decided_by=decision.by)
+        event = event._replace(decision=decision.type, decided_by=decision.by)
+    if verdict is not None:
+        event = event._replace(policy=verdict.policy, verdict=verdict.would or verdict.decision, rule=verdict.rule)
     return event
 
 
@@ -332,6 +341,7 @@ def authenticate(handler: Handler, grants: Grants) -> Handler:
             grant = call.grant
         except AttributeError:
             grant = call.grant = grants.find(call.token)
+            call.request = call.request._replace(tool=grant.tools.guest_name(call.request.tool))
         else:
             if not grant.live:
                 raise ExecutionEnded("the execution of this call has ended")
@@ -525,10 +535,59 @@ def _was_returned(text: str, recorder: CallRecorder | None) -> bool:
     return False
 
 
+def enforce_policy(handler: Handler, policy: PolicySource | None, rates: RateLimits) -> Handler:
+    """Asks the policy about a call, and enforces its denial and its rates. `require_approval` enforces the rest.
+
+    A policy that raises denies the call.
+    """
+    if policy is None:
+        return handler
+
+    async def guarded(call: Call) -> Reply:
+        grant, request = call.grant, call.request
+        question = PolicyCall(
+            request.tool,
+            request.input,
+            grant.context,
+            scopes=grant.scopes,
+            validated=call.parsed.value,
+            names=(request.tool, call.tool.label, call.tool.original_path),
+            is_own=request.tool in grant.services,
+            execution_id=grant.execution_id,
+            sequence=request.sequence,
+        )
+        if isinstance(policy, Policy):
+            await policy.refresh()
+            verdict = await grant.run_by_size(policy.decide, question, size=request.size)
+        else:
+            verdict = await _verdict(policy, question, call)
+        call.verdict = verdict
+        if verdict.decision == "deny":
+            raise PolicyDenied(": ".join([f"tools.{request.tool}: {verdict.refusal}", *filter(None, [verdict.reason])]))
+        if verdict.limits:
+            await rates.take(rates.buckets_of(verdict.limits, grant.context), request.tool)
+        return await handler(call)
+
+    return guarded
+
+
+async def _verdict(policy: PolicySource, question: PolicyCall, call: Call) -> Verdict:
+    try:
+        verdict = policy.decide(question)
+        return await verdict if inspect.isawaitable(verdict) else verdict
+    except anyio.get_cancelled_exc_class():
+        if being_cancelled():
+            raise
+        raise PolicyDenied(str(unexpected(call, "the policy"))) from None
+    except Exception:
+        raise PolicyDenied(str(unexpected(call, "the policy"))) from None
+
+
 def require_approval(
     handler: Handler, approve: Approve | None, within_seconds: float, parked: ParkedCalls | None = None
 ) -> Handler:
-    """Asks the execution's `approve`, else this one, about calls of tools with `needs_approval`.
+    """Asks the execution's `approve`, else this one, about calls of tools with `needs_approval`, and about those for
+    which the policy says so.
 
     A call is allowed only by `Approved` or True, returned in time. The program's clock is paused meanwhile. After one
     request has timed out, the execution makes no more; otherwise a program could keep its clock paused for ever.
@@ -537,7 +596,7 @@ def require_approval(
 
     async def guarded(call: Call) -> Reply:
         tool, parsed = call.tool, call.parsed
-        if tool.needs_approval is False or not await _needed(tool, parsed.value, call):
+        if not await _needed(tool, parsed.value, call):
             return await handler(call)
         grant, journal = call.grant, call.grant.journal
         decide = grant.approve or approve
@@ -556,6 +615,7 @@ def require_approval(
             context=grant.context,
             execution_id=grant.execution_id,
             sequence=call.request.sequence,
+            reason=_reason(call.verdict),
         )
         with (
             grant.clock.paused() if grant.clock is not None else nullcontext(),
@@ -596,7 +656,17 @@ def require_approval(
     return guarded
 
 
+def _reason(verdict: Verdict | None) -> str | None:
+    """Returns the policy's reasons to ask, for approvers; None if it does not."""
+    if verdict is None or verdict.decision != "ask":
+        return None
+    rule = "the policy" if verdict.rule is None else f"rule {verdict.rule}"
+    return "; ".join([f"{rule}: {verdict.reason}" if verdict.reason else rule, *verdict.doubts])
+
+
 async def _needed(tool: Tool, value: Any, call: Call) -> bool:
+    if call.verdict is not None and call.verdict.decision == "ask":
+        return True
     if not callable(tool.needs_approval):
         return tool.needs_approval is not False
     needed = tool.needs_approval(value, call.grant.context)

@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from corral.arguments import checked
 from corral.errors import ConfigError, RateLimited
+from corral.policy.rules import Limit
 from corral.tools import Tool
 from corral.tools.rates import Rate, RateScope, parse_rates
 from corral.types import ExecutionContext
@@ -151,6 +152,15 @@ class RateLimits:
         # tool names have no colon, so that keys are unambiguous
         common = [Bucket(f"{scope}::{whose[scope]}", rate) for scope, rate in self._rates.items()]
         return (*common, *(Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()))
+
+    def buckets_of(self, limits: Iterable[Limit], context: ExecutionContext) -> tuple[Bucket, ...]:
+        """Returns the buckets for a policy's limits, one for all tools of a rule."""
+        whose = _identities(context)
+        return tuple(
+            Bucket(f"{scope}:rule {limit.rule}:{whose[scope]}", rate)
+            for limit in limits
+            for scope, rate in limit.rates.items()
+        )
 
     async def take(self, buckets: Sequence[Bucket], name: str) -> None:
         """Counts one call of a tool, which programs call `name`.

@@ -21,9 +21,9 @@ from corral.bridges.selection import Bridges, Protocols
 from corral.calls import (
     Grant,
     Grants,
+    GuardSettings,
     ImpliedScopes,
     Pipeline,
-    Policy,
     RateLimits,
     ServiceSource,
     Tokens,
@@ -45,6 +45,7 @@ from corral.logs import get_logger
 from corral.model import LearntResults
 from corral.packages import AnyPackages, NpmPackages, PythonPackages, split_packages
 from corral.plugins import load_by_name
+from corral.policy.policy import PolicyFiles, PolicySource, as_policy
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
 from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, check_mode, prepare
@@ -168,6 +169,7 @@ class Corral(Lifecycle):
         telemetry: Telemetry | bool = True,
         rates: RateLimits | None = None,
         implied_scopes: Mapping[str, Iterable[str]] | None = None,
+        policy: PolicySource | PolicyFiles | None = None,
         hide_denied: bool = False,
         approve: Approve | None = None,
         approval_seconds: float = 300.0,
@@ -194,10 +196,11 @@ class Corral(Lifecycle):
         self._load_tokens = _LazyTokens(tokens)
         modules, python_packages = split_packages(packages)
         rates = rates or RateLimits()
+        rules = None if policy is None else as_policy(policy)
         audit_log = None if audit is None else as_audit_log(audit)
         traces = Telemetry() if telemetry is True else telemetry or None
         grants = Grants(self._load_tokens)
-        policy = Policy(
+        settings = GuardSettings(
             grants=grants,
             rates=rates,
             audit=audit_log,
@@ -206,8 +209,9 @@ class Corral(Lifecycle):
             logger=logger,
             telemetry=traces,
             learnt=self.learnt,
+            policy=rules,
         )
-        handler = pipeline(policy)
+        handler = pipeline(settings)
         implied = ImpliedScopes(implied_scopes or {})
         skill_set = SkillSet(skills)
         runtime = Runtime(
@@ -219,12 +223,12 @@ class Corral(Lifecycle):
             containment=containment or Containment(),
             protocols=Protocols(bridge, BridgeHost(handler, grants)),
             handler=handler,
-            undo=partial(undo_call, policy),
+            undo=partial(undo_call, settings),
             grants=grants,
             rates=rates,
             implied=implied,
             audit=audit_log,
-            parked=policy.parked,
+            parked=settings.parked,
             telemetry=traces,
             service_sources=() if network is None else (network,),
             modules=modules.with_skills(skill_set) if modules is not None and skill_set.skills else modules,

@@ -18,7 +18,7 @@ import anyio
 
 from corral.audit import AuditEvent, AuditLog, CallbackSink
 from corral.bridges import BridgeHost, BridgeProtocol
-from corral.calls import Grant, Grants, Policy, RateLimits, pipeline
+from corral.calls import Grant, Grants, GuardSettings, RateLimits, pipeline
 from corral.errors import ToolError
 from corral.tools import Tool, ToolRegistry, define_tool, tool
 from corral.types import ApprovalRequest, Approved, Denied, Endpoint, ExecutionContext, Limits, Reply
@@ -151,10 +151,10 @@ class BridgeHarness:
         async def approve(request: ApprovalRequest) -> Approved | Denied:
             return await world.approve(request)
 
-        policy = Policy(
+        settings = GuardSettings(
             grants=grants, rates=RateLimits(), audit=audit, approve=approve, approval_seconds=approval_seconds
         )
-        host = BridgeHost(pipeline(policy), grants)
+        host = BridgeHost(pipeline(settings), grants)
         world = World(self.protocol(), host, grants, events, audit, registry)
         world.tools.register(*_tools(world))
         with anyio.fail_after(PATIENCE_SECONDS):

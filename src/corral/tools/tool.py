@@ -232,6 +232,11 @@ class Tool(Generic[P, R]):
         return self.output.json_schema
 
     @property
+    def original_path(self) -> str:
+        """Its own names, from which the name in programs is made."""
+        return str(ToolName(self.namespace, self.name))
+
+    @property
     def label(self) -> str:
         """Name for messages to a model: the identifier, unless another tool has the same one."""
         namespace = None if self.namespace is None else namespace_identifier(self.namespace)

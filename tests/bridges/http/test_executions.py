@@ -12,7 +12,7 @@ import pytest
 
 from corral import Corral, ExecutionContext
 from corral.bridges.http import HttpBridge
-from corral.calls import Call, Handler, Policy, pipeline
+from corral.calls import Call, GuardSettings, Handler, pipeline
 from corral.checking import Case, Checker, Gate, Verdict
 from corral.containment import ContainmentKind
 from corral.errors import ConfigError
@@ -121,8 +121,8 @@ async def test_calls_wait_for_the_check_before_any_pipeline_and_are_refused_if_i
         assert await anyio.to_thread.run_sync(waits.wait, PATIENCE_SECONDS)
         return await verdict(self, case)
 
-    def own_pipeline(policy: Policy) -> Handler:
-        handler = pipeline(policy)
+    def own_pipeline(settings: GuardSettings) -> Handler:
+        handler = pipeline(settings)
 
         async def noted(call: Call) -> Reply:
             passed.append(call.request.tool)

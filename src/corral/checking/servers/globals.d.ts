@@ -91,6 +91,7 @@ declare var UncertainCall: $Made<$CallError<"UncertainCall">>;
 declare var InvalidToolOutput: $Made<$CallError<"InvalidToolOutput">>, InvalidToken: $Made<$CallError<"InvalidToken">>;
 declare var ExecutionEnded: $Made<$CallError<"ExecutionEnded">>, ScopeDenied: $Made<$CallError<"ScopeDenied">>;
 declare var RateLimited: $Made<$CallError<"RateLimited">>, ApprovalDenied: $Made<$CallError<"ApprovalDenied">>;
+declare var PolicyDenied: $Made<$CallError<"PolicyDenied">>;
 declare var EgressBlocked: $Made<$CallError<"EgressBlocked">>, MessageTooLarge: $Made<$CallError<"MessageTooLarge">>;
 declare var MalformedMessage: $Made<$CallError<"MalformedMessage">>;
 

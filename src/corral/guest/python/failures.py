@@ -33,6 +33,7 @@ FAILURES: dict[str, type[CorralError]] = {
     "InvalidToken": AccessDenied,
     "ExecutionEnded": AccessDenied,
     "ScopeDenied": AccessDenied,
+    "PolicyDenied": AccessDenied,
     "RateLimited": AccessDenied,
     "ApprovalDenied": AccessDenied,
     "EgressBlocked": AccessDenied,

@@ -25,7 +25,7 @@ type FailureClass = typeof CorralError;
 const BELOW: [base: string, names: string[]][] = [
   ["CorralError", ["ToolError", "AccessDenied", "BridgeError", "CallBudgetExceeded", "ExecutionCancelled"]],
   ["ToolError", ["ToolNotFound", "InvalidArguments", "ToolFailed", "InvalidToolOutput", "UncertainCall"]],
-  ["AccessDenied", ["InvalidToken", "ExecutionEnded", "ScopeDenied", "RateLimited", "ApprovalDenied", "EgressBlocked"]],
+  ["AccessDenied", ["InvalidToken", "ExecutionEnded", "ScopeDenied", "PolicyDenied", "RateLimited", "ApprovalDenied", "EgressBlocked"]],
   ["BridgeError", ["MessageTooLarge", "MalformedMessage"]],
 ];
 /** Bases of classes that a host adds. */

@@ -1,0 +1,361 @@
+"""Rules of one policy file. All that match count, and the most restrictive decides, so their order means nothing."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, model_validator
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from corral.errors import ConfigError
+from corral.policy.conditions import Condition
+from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
+from corral.types import ExecutionContext
+
+Decision: TypeAlias = Literal["allow", "limit", "ask", "deny"]
+"""Decision on a call, from the least to the most restrictive."""
+
+RANKS: Mapping[Decision, int] = {"allow": 0, "limit": 1, "ask": 2, "deny": 3}
+_MOST_BYTES = 1_000_000
+_MOST_RULES = 2_000
+_MOST_NAMES = 10_000
+"""Maximum number of tools for which matching rules are kept."""
+_ID = r"^[\w.-]{1,100}$"
+
+Globs: TypeAlias = Annotated[list[Annotated[str, Field(pattern=r"^[\w$*.]{1,200}$")]], Field(min_length=1)]
+"""Patterns of tools' names in programs: `*` stands for any characters within a segment, `**` also for dots."""
+Conditions: TypeAlias = dict[str, JsonValue]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+
+
+class Who(_Part):
+    """Callers that a rule is about: with at least one of the scopes, and in one of the organizations."""
+
+    scopes: list[str] = []
+    organizations: list[str] = []
+
+
+class Rule(_Part):
+    """Table `[[rule]]` of a policy file."""
+
+    id: str = Field(pattern=_ID)
+    tools: Globs
+    do: Decision
+    when: Conditions = {}
+    """Conditions that must all be true for the rule to match, by the name of a field of the input."""
+    unless: Conditions = {}
+    """Conditions that keep the rule from matching if all of them are true."""
+    who: Who = Who()
+    reason: str = Field(default="", max_length=500)
+    """Reason for programs and approvers."""
+    limit: str | dict[str, str] | None = None
+    """Rate for the tools of this rule together, as in `@tool(rate_limit=...)`."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.do == "limit" and self.limit is None:
+            raise ValueError('do = "limit" needs a rate, such as limit = "20/day"')
+        if self.limit is not None and self.do not in ("allow", "limit"):
+            raise ValueError(f'limit is for do = "allow" or "limit", not "{self.do}"')
+        return self
+
+
+class Label(_Part):
+    """Table `[[label]]` of a policy file: properties of tools, for the flow of data."""
+
+    tools: Globs
+    untrusted: bool | None = None
+    """True if results have text that others wrote."""
+    sends: list[str] = []
+    """Parameters that say where something goes."""
+    changes: bool | None = None
+    """True if calls delete, book, pay or otherwise change something that matters."""
+    known: list[str] = []
+    """Destinations that belong to the host: `@acme.com`, `https://acme.com`."""
+
+
+class Caller(_Part):
+    """Caller in a test of a policy file."""
+
+    user_id: str = "anonymous"
+    organization_id: str | None = None
+    scopes: list[str] = []
+
+
+class Case(_Part):
+    """Table `[[test]]` of a policy file."""
+
+    tool: str
+    arguments: dict[str, JsonValue] = {}
+    context: Caller = Caller()
+    expect: Decision
+
+
+class _End(_Part):
+    pass
+
+
+class Document(_Part):
+    """Whole policy file."""
+
+    default: Literal["allow", "ask", "deny"] | None = None
+    """Decision on calls that no rule allows. By default "deny" if any rule allows calls, else "allow"."""
+    mode: Literal["enforce", "observe"] = "enforce"
+    """With "observe", decisions are recorded and not enforced."""
+    rule: list[Rule] = Field(default=[], max_length=_MOST_RULES)
+    label: list[Label] = Field(default=[], max_length=_MOST_RULES)
+    test: list[Case] = Field(default=[], max_length=_MOST_RULES)
+    end: _End
+    """Last line of the file, `[end]`, without which the file is refused: it has been cut off."""
+
+
+class PolicyCall:
+    """Call on which a policy decides."""
+
+    __slots__ = (
+        "_forms",
+        "context",
+        "execution_id",
+        "input",
+        "is_own",
+        "names",
+        "scopes",
+        "sequence",
+        "tool",
+        "validated",
+    )
+
+    def __init__(
+        self,
+        tool: str,
+        input: object,
+        context: ExecutionContext,
+        *,
+        scopes: frozenset[str] | None = None,
+        validated: object = None,
+        names: tuple[str, ...] = (),
+        is_own: bool = False,
+        execution_id: str | None = None,
+        sequence: int | None = None,
+    ) -> None:
+        self.tool = tool
+        """Name of the tool in programs: `name` or `namespace.name`."""
+        self.input = input
+        """Input as the program passed it: plain data."""
+        self.context = context
+        self.scopes = context.scopes if scopes is None else scopes
+        """The caller's scopes and the scopes they imply."""
+        self.validated = validated
+        """Input as the tool will receive it, with defaults and converted values; None if that is not known."""
+        self.names = names or (tool,)
+        """All names of the tool, its name in programs first."""
+        self.is_own = is_own
+        """True for `search` and `describe`, to which a file's default does not apply."""
+        self.execution_id = execution_id
+        self.sequence = sequence
+        self._forms: tuple[object, ...] | None = None
+
+    @property
+    def forms(self) -> tuple[object, ...]:
+        """The input as passed and as validated, as JSON; `UNREADABLE` in place of one without a JSON form."""
+        if self._forms is None:
+            raw = _as_json(self.input)
+            self._forms = (raw,) if self.validated is None else (raw, _as_json(self.validated))
+        return self._forms
+
+
+UNREADABLE = object()
+
+
+def _as_json(value: object) -> object:
+    try:
+        text = to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
+        return from_json(text, allow_inf_nan=False)
+    except (ValueError, RecursionError, PydanticSerializationError, PydanticUserError):
+        return UNREADABLE
+
+
+class Limit(NamedTuple):
+    """Rates of a rule, whose tools share them."""
+
+    rule: str
+    rates: Mapping[RateScope, Rate]
+
+
+class Globbed:
+    """Set of tools, by patterns of their names."""
+
+    def __init__(self, globs: Sequence[str], *, ignore_case: bool) -> None:
+        self._globs = tuple(globs)
+        self._flags = "(?i)" if ignore_case else ""
+
+    @cached_property
+    def _pattern(self) -> Any:
+        import jsonschema_rs  # takes 0.1 s
+
+        pattern = f"{self._flags}^(?:{'|'.join(map(_pattern_of, self._globs))})$"
+        return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
+
+    def has(self, names: Iterable[str]) -> bool:
+        """True if a pattern matches any of the names."""
+        return any(self._pattern.is_valid(name) for name in names)
+
+
+def _pattern_of(glob: str) -> str:
+    text = re.escape(glob).replace(r"\*\*", "\0").replace(r"\*", "[^.]*")
+    if text.startswith("\0\\."):
+        text = "(?:.*\\.)?" + text[3:]
+    return text.replace("\0", ".*")
+
+
+class RuleSet:
+    """Compiled rules of one file.
+
+    Raises:
+        ConfigError: the text is not TOML, or not a policy; the message has the table and the reason.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self.document = _parsed(text, name)
+        document = self.document
+        self._rules = tuple(_Compiled(each, f"{name}: rule {each.id!r}") for each in document.rule)
+        if twice := _twice(each.id for each in document.rule):
+            raise ConfigError(f"{name}: two rules have the id {twice!r}; rename one of them")
+        allows = any(each.do == "allow" for each in document.rule)
+        self.default: Decision = document.default or ("deny" if allows else "allow")
+        self.observes = document.mode == "observe"
+        self._by_tool: dict[tuple[str, ...], tuple[_Compiled, ...]] = {}
+
+    def rules_of(self, names: tuple[str, ...]) -> tuple[_Compiled, ...]:
+        """Returns the rules about a tool, which has these names, the one in programs first."""
+        rules = self._by_tool.get(names)
+        if rules is None:
+            if len(self._by_tool) >= _MOST_NAMES:
+                self._by_tool.clear()
+            rules = self._by_tool[names] = tuple(each for each in self._rules if each.is_about(names))
+        return rules
+
+    def decide(self, call: PolicyCall) -> tuple[Decision, list[Rule], list[Limit]]:
+        """Returns the decision, the rules that matched, the most restrictive first, and the limits to count.
+
+        Without a rule that allows the call, the decision is at least the file's default.
+        """
+        matching = [each for each in self.rules_of(call.names) if each.matches(call)]
+        decision: Decision = "allow"
+        if not any(each.rule.do == "allow" for each in matching):
+            decision = "allow" if call.is_own else self.default
+        for each in matching:
+            if RANKS[each.rule.do] > RANKS[decision]:
+                decision = each.rule.do
+        matching.sort(key=_restriction, reverse=True)
+        limits = [each.limit for each in matching if each.limit is not None]
+        if limits and decision == "allow":
+            decision = "limit"
+        return decision, [each.rule for each in matching], limits
+
+    def always_denies(self, call: PolicyCall) -> bool:
+        """True if the file denies every call like this one, whatever its input."""
+        rules = [each for each in self.rules_of(call.names) if each.is_for(call)]
+        if any(each.rule.do == "deny" and each.is_unconditional for each in rules):
+            return True
+        return self.default == "deny" and not any(each.rule.do == "allow" for each in rules)
+
+
+class _Compiled:
+    """Rule that is ready to be matched with calls."""
+
+    def __init__(self, rule: Rule, where: str) -> None:
+        self.rule = rule
+        self._allows = rule.do == "allow"
+        self._tools = Globbed(rule.tools, ignore_case=not self._allows)
+        self._scopes = frozenset(rule.who.scopes)
+        self._organizations = frozenset(rule.who.organizations)
+        try:
+            self._when = Condition(rule.when, excuses=self._allows) if rule.when else None
+            self._unless = Condition(rule.unless, excuses=not self._allows) if rule.unless else None
+            rates = parse_rates(cast("RateLimit | None", rule.limit))  # which checks the scopes
+        except ValueError as error:
+            raise ConfigError(f"{where}: {' '.join(str(error).split())[:500]}") from None
+        self.limit = Limit(rule.id, rates) if rates else None
+        self.is_unconditional = self._when is None and self._unless is None
+
+    def is_about(self, names: tuple[str, ...]) -> bool:
+        """True if the rule is about a tool. A rule that allows needs the name in programs; another takes any name."""
+        return self._tools.has(names[:1] if self._allows else names)
+
+    def is_for(self, call: PolicyCall) -> bool:
+        """True if the rule is about the caller."""
+        if self._scopes and self._scopes.isdisjoint(call.scopes):
+            return False
+        return not self._organizations or call.context.organization_id in self._organizations
+
+    def matches(self, call: PolicyCall) -> bool:
+        """True if the rule is about the caller, and its conditions hold.
+
+        A rule that allows must match both forms of the input, any other rule only one of them. An input that cannot
+        be read satisfies no condition of a rule that allows, and all those of other rules.
+        """
+        if not self.is_for(call):
+            return False
+        if self.is_unconditional:
+            return True
+        holds = map(self._holds, call.forms)
+        return all(holds) if self._allows else any(holds)
+
+    def _holds(self, form: object) -> bool:
+        if form is UNREADABLE:
+            return not self._allows
+        if self._when is not None and not self._when.holds(form):
+            return False
+        return self._unless is None or not self._unless.holds(form)
+
+
+def _restriction(each: _Compiled) -> int:
+    return RANKS[each.rule.do]
+
+
+def _twice(ids: Iterable[str]) -> str | None:
+    """Returns a text that occurs more than once, if any."""
+    known: set[str] = set()
+    for each in ids:
+        if each in known:
+            return each
+        known.add(each)
+    return None
+
+
+def _parsed(text: str, name: str) -> Document:
+    if len(text) > _MOST_BYTES:
+        raise ConfigError(f"{name}: the policy has {len(text)} characters; {_MOST_BYTES} are allowed")
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{name}: not TOML: {error}") from None
+    if not text.rstrip().endswith("[end]"):
+        raise ConfigError(
+            f"{name}: the last line must be [end], so that a file that was cut off is not taken for whole"
+        )
+    try:
+        return Document.model_validate(data)
+    except (ValidationError, RecursionError) as error:
+        problems = error.errors() if isinstance(error, ValidationError) else []
+        texts = [f"{_place(each['loc'], data)}: {each['msg'].removeprefix('Value error, ')}" for each in problems[:5]]
+        raise ConfigError(f"{name}: {'; '.join(texts) or 'nested too deeply'}") from None
+
+
+def _place(location: Sequence[object], data: Mapping[str, Any]) -> str:
+    """Returns the place of a problem: `rule 'id'.field`, or the number of a table that has no id."""
+    if len(location) < 2 or not isinstance(location[1], int):
+        return ".".join(map(str, location)) or "the file"
+    table: Any = data[str(location[0])][location[1]]
+    name: Any = cast("dict[str, Any]", table).get("id") if isinstance(table, dict) else None
+    which = repr(name) if isinstance(name, str) else location[1] + 1
+    return ".".join([f"{location[0]} {which}", *map(str, location[2:])])
