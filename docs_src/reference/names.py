@@ -55,6 +55,7 @@ MODULES: Mapping[str, str] = {
     "corral.protocols.trpc": "*",
     "corral.calls.tokens": "ExecutionTokens Key KeyRing",
     "corral.calls.rates_redis": "*",
+    "corral.policy": "Policy PolicyCall PolicySource Verdict",
     "corral.audit": "AuditEvent AuditSink JsonLinesSink SqliteSink PostgresSink Telemetry CallbackSink "
     "open_audit AuditFilter AuditReader",
     "corral.egress": "*",
