@@ -195,6 +195,7 @@ ALLOWED: dict[str, set[str]] = {
         "languages",
         "packages",
         "plugins",
+        "policy",
         "rendering",
         "results",
         "running",

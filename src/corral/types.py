@@ -253,6 +253,14 @@ UNCERTAIN = "it had started when its host was lost, so it may have taken effect"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Reason of a policy to ask a person about a call."""
+
+    text: str
+    """Reason in one line. Characters that hide or imitate others are escaped in values that it quotes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequest:
     """Call that waits for approval. `input` is the tool's validated input, not a copy."""
 
@@ -268,7 +276,9 @@ class ApprovalRequest:
     execution_id: str
     sequence: int
     reason: str | None = None
-    """Reason for the request, if it is not `needs_approval`: the effect of an uncertain call is unknown."""
+    """Reason for the request, if it is not `needs_approval` or `doubts`: the effect of an uncertain call is unknown."""
+    doubts: tuple[Doubt, ...] = ()
+    """Reasons of the policy to ask."""
     asked_at: float = field(default_factory=time.time)
     """Time of the request, in seconds since the Unix epoch."""
 

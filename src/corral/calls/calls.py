@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from corral.calls.grants import Grant
 from corral.policy import Verdict
 from corral.tools import ParsedInput, Tool
-from corral.types import CallRequest, CallState, Decision, Reply
+from corral.types import CallRequest, CallState, Decision, Doubt, Reply
 
 
 class Call:
@@ -20,6 +20,7 @@ class Call:
 
     __slots__ = (
         "decision",
+        "doubts",
         "grant",
         "parsed",
         "protocol",
@@ -60,6 +61,8 @@ class Call:
         """Note on a stream's items, recorded in place of the output."""
         self.verdict: Verdict | None = None
         """Verdict of the policy. Set by `enforce_policy`."""
+        self.doubts: tuple[Doubt, ...] = ()
+        """Reasons of the policy to ask a person about it."""
         self.decision: Decision | None = None
         """Decision on a call that required approval."""
 

@@ -37,13 +37,12 @@ from corral.errors import (
     InvalidArguments,
     MessageTooLarge,
     PolicyDenied,
-    ScopeDenied,
     ToolNotFound,
     error_class,
 )
 from corral.logs import get_logger
 from corral.model import LearntResults
-from corral.policy import Policy, PolicyCall, PolicySource, Verdict
+from corral.policy import Policy, PolicyCall, PolicySource, Verdict, names_of
 from corral.rendering.preview import json_text
 from corral.tools import Tool, traced_elsewhere
 from corral.tools.json_schema.problems import format_path
@@ -55,6 +54,7 @@ from corral.types import (
     CallState,
     Decision,
     Denied,
+    Doubt,
     ExecutionError,
     JsonSchema,
     Later,
@@ -275,7 +275,7 @@ def _input_schema(call: Call) -> JsonSchema | None:
     return None if tool is None else tool.input_schema
 
 
-def _unseen(call: Call) -> ScopeDenied | None:
+def _unseen(call: Call) -> AccessDenied | None:
     """Returns the denial of a call whose tool is hidden from its caller; None if there is no such tool."""
     return denied_unseen(call.request.tool, call.grant.tools, call.grant.scopes) if call.authenticated else None
 
@@ -551,7 +551,7 @@ def enforce_policy(handler: Handler, policy: PolicySource | None, rates: RateLim
             grant.context,
             scopes=grant.scopes,
             validated=call.parsed.value,
-            names=(request.tool, call.tool.label, call.tool.original_path),
+            names=names_of(request.tool, call.tool),
             is_own=request.tool in grant.services,
             execution_id=grant.execution_id,
             sequence=request.sequence,
@@ -564,6 +564,9 @@ def enforce_policy(handler: Handler, policy: PolicySource | None, rates: RateLim
         call.verdict = verdict
         if verdict.decision == "deny":
             raise PolicyDenied(": ".join([f"tools.{request.tool}: {verdict.refusal}", *filter(None, [verdict.reason])]))
+        if verdict.decision == "ask":
+            rule = "the policy" if verdict.rule is None else f"rule {verdict.rule}"
+            call.doubts += (Doubt(text=f"{rule}: {verdict.reason}" if verdict.reason else f"{rule} asks for approval"),)
         if verdict.limits:
             await rates.take(rates.buckets_of(verdict.limits, grant.context), request.tool)
         return await handler(call)
@@ -596,7 +599,7 @@ def require_approval(
 
     async def guarded(call: Call) -> Reply:
         tool, parsed = call.tool, call.parsed
-        if not await _needed(tool, parsed.value, call):
+        if not call.doubts and (tool.needs_approval is False or not await _needed(tool, parsed.value, call)):
             return await handler(call)
         grant, journal = call.grant, call.grant.journal
         decide = grant.approve or approve
@@ -615,7 +618,7 @@ def require_approval(
             context=grant.context,
             execution_id=grant.execution_id,
             sequence=call.request.sequence,
-            reason=_reason(call.verdict),
+            doubts=call.doubts,
         )
         with (
             grant.clock.paused() if grant.clock is not None else nullcontext(),
@@ -656,17 +659,7 @@ def require_approval(
     return guarded
 
 
-def _reason(verdict: Verdict | None) -> str | None:
-    """Returns the policy's reasons to ask, for approvers; None if it does not."""
-    if verdict is None or verdict.decision != "ask":
-        return None
-    rule = "the policy" if verdict.rule is None else f"rule {verdict.rule}"
-    return "; ".join([f"{rule}: {verdict.reason}" if verdict.reason else rule, *verdict.doubts])
-
-
 async def _needed(tool: Tool, value: Any, call: Call) -> bool:
-    if call.verdict is not None and call.verdict.decision == "ask":
-        return True
     if not callable(tool.needs_approval):
         return tool.needs_approval is not False
     needed = tool.needs_approval(value, call.grant.context)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from corral.errors import ScopeDenied
+from corral.errors import AccessDenied, PolicyDenied, ScopeDenied
 from corral.rendering.lists import first_few
 from corral.results import ProgramCapabilities
 from corral.tools import Tool, ToolRegistry
@@ -79,11 +79,14 @@ def hidden_denial(references: References, tools: ToolRegistry, held: frozenset[s
     return _denial(references, lambda name: tools.hidden(str(name)), held) if tools.hides() else None
 
 
-def denied_unseen(name: str, tools: ToolRegistry, held: frozenset[str]) -> ScopeDenied | None:
+def denied_unseen(name: str, tools: ToolRegistry, held: frozenset[str]) -> AccessDenied | None:
     """Returns the denial of a call of a hidden tool. For the audit log only: the caller must not see it."""
     tool = tools.hidden(name)
-    missing = None if tool is None else _missing(tool, held)
-    return None if missing is None else ScopeDenied(f"tools.{name} needs {missing}")
+    if tool is None:
+        return None
+    if missing := _missing(tool, held):
+        return ScopeDenied(f"tools.{name} needs {missing}")
+    return PolicyDenied(f"tools.{name}: the policy denies all calls of it")
 
 
 def _denial(

@@ -18,6 +18,7 @@ from corral.cli.commands.doctor import add_doctor
 from corral.cli.commands.executions import add_executions
 from corral.cli.commands.mcp import add_mcp
 from corral.cli.commands.packages import add_packages
+from corral.cli.commands.policy import add_policy
 from corral.cli.commands.run import add_run
 from corral.cli.commands.serve import add_serve
 from corral.cli.commands.types import add_types
@@ -43,6 +44,7 @@ examples:
   corral packages add jszip@3.10.1                     an npm package that programs may import
   corral audit audit.jsonl --outcome denied            denied calls
   corral executions list --ledger runs.db              durable executions
+  corral policy check policy.toml --tools app.tools    rules about calls
   corral doctor                                        the containment in force on this machine
 
 corral COMMAND --help shows a command's options.
@@ -101,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         partial(load_by_name, "corral.commands", "shell"),
         add_mcp,
         add_packages,
+        add_policy,
         add_audit,
         add_executions,
         add_doctor,

@@ -44,7 +44,8 @@ def add_caller(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:  # p
     group.add_argument("--organization", dest="organization_id", metavar="ID")
     group.add_argument("--session", dest="session_id", metavar="ID")
     group.add_argument("--scope", dest="scopes", action="append", metavar="SCOPE", help="can be repeated")
-    group.add_argument("--hide-denied", action="store_true", help="hide tools that require other scopes")
+    add_repeatable(group, "--policy", "FILE", "a policy file, with rules about calls", dest="policies")
+    group.add_argument("--hide-denied", action="store_true", help="hide tools that the caller may not call")
     group.add_argument(
         "--audit",
         type=_audit_place,

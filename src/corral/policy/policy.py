@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError
 from corral.logs import get_logger
-from corral.policy.rules import RANKS, Decision, Label, Limit, PolicyCall, Rule, RuleSet
+from corral.policy.rules import RANKS, CompiledRule, Decision, Label, Limit, PolicyCall, Rule, RuleSet, names_of
+from corral.tools import Tool
 from corral.types import ExecutionContext
 
 logger = get_logger("corral.policy")
@@ -35,8 +36,6 @@ class Verdict:
     """Id of the rule that decided; None if no rule did."""
     reason: str = ""
     """Reason for the program and for approvers."""
-    doubts: tuple[str, ...] = ()
-    """Reasons to ask a person that are not in a rule, such as an unknown destination."""
     limits: tuple[Limit, ...] = ()
     """Rates to count."""
     policy: str | None = None
@@ -71,6 +70,23 @@ class _Files:
                 known[rule.id] = each.name
         parts = [hashlib.sha256(text.encode()).hexdigest() for text in texts.values()]
         self.digest = hashlib.sha256("".join(parts).encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolsView:
+    """View of tools for callers with certain rules."""
+
+    rules: tuple[tuple[RuleSet, tuple[CompiledRule, ...]], ...]
+    """By file, the rules about these callers."""
+
+    def __call__(self, path: str, tool: Tool) -> Tool | None:
+        """Returns the tool, with a remark on its conditions if they are short; None if all calls of it are denied."""
+        names = names_of(path, tool)
+        remarks = [each.remark(names, rules) for each, rules in self.rules]
+        if None in remarks:
+            return None
+        text = "; ".join(filter(None, remarks))
+        return replace(tool, description=f"{tool.description}\n\nPolicy: {text}.".lstrip()) if text else tool
 
 
 class Policy:
@@ -135,14 +151,15 @@ class Policy:
             would=None if strictest == decision else strictest,
         )
 
-    def denies(self, names: tuple[str, ...], context: ExecutionContext, scopes: frozenset[str]) -> bool:
-        """True if every call of a tool by this caller is denied. `names` has the tool's name in programs first."""
-        call = PolicyCall(names[0], None, context, scopes=scopes, names=names)
-        return any(each.always_denies(call) for each in self._files.sets if not each.observes)
+    def view(self, context: ExecutionContext, scopes: frozenset[str]) -> ToolsView:
+        """Returns the view of tools for a caller with these scopes. It is the same for callers with the same rules."""
+        return ToolsView(
+            tuple((each, each.rules_for(context, scopes)) for each in self._files.sets if not each.observes)
+        )
 
-    def labels(self) -> tuple[Label, ...]:
-        """Returns the labels of all files."""
-        return tuple(label for each in self._files.sets for label in each.document.label)
+    def labels(self, path: str) -> tuple[Label, ...]:
+        """Returns the labels that all files give a tool with this name in programs."""
+        return tuple(label for each in self._files.sets for label in each.labels_of(path))
 
     def reload(self) -> bool:
         """Reads the files again. Returns True if they have changed.

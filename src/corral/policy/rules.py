@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from corral.errors import ConfigError
 from corral.policy.conditions import Condition
+from corral.tools import Tool
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.types import ExecutionContext
 
@@ -24,6 +26,7 @@ _MOST_BYTES = 1_000_000
 _MOST_RULES = 2_000
 _MOST_NAMES = 10_000
 """Maximum number of tools for which matching rules are kept."""
+_REMARK_CHARS = 200
 _ID = r"^[\w.-]{1,100}$"
 
 Globs: TypeAlias = Annotated[list[Annotated[str, Field(pattern=r"^[\w$*.]{1,200}$")]], Field(min_length=1)]
@@ -174,6 +177,14 @@ class PolicyCall:
 UNREADABLE = object()
 
 
+def names_of(path: str, tool: Tool) -> tuple[str, ...]:
+    """Returns all names of a tool: in programs, there if no other had a similar name, and the host's own.
+
+    Its name in programs changes if another tool with a similar name is added.
+    """
+    return path, tool.label, tool.original_path
+
+
 def _as_json(value: object) -> object:
     try:
         text = to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
@@ -226,21 +237,22 @@ class RuleSet:
         self.name = name
         self.document = _parsed(text, name)
         document = self.document
-        self._rules = tuple(_Compiled(each, f"{name}: rule {each.id!r}") for each in document.rule)
+        self.rules = tuple(CompiledRule(each, f"{name}: rule {each.id!r}") for each in document.rule)
         if twice := _twice(each.id for each in document.rule):
             raise ConfigError(f"{name}: two rules have the id {twice!r}; rename one of them")
         allows = any(each.do == "allow" for each in document.rule)
         self.default: Decision = document.default or ("deny" if allows else "allow")
         self.observes = document.mode == "observe"
-        self._by_tool: dict[tuple[str, ...], tuple[_Compiled, ...]] = {}
+        self._labels = [(Globbed(each.tools, ignore_case=False), each) for each in document.label]
+        self._by_tool: dict[tuple[str, ...], tuple[CompiledRule, ...]] = {}
 
-    def rules_of(self, names: tuple[str, ...]) -> tuple[_Compiled, ...]:
+    def rules_of(self, names: tuple[str, ...]) -> tuple[CompiledRule, ...]:
         """Returns the rules about a tool, which has these names, the one in programs first."""
         rules = self._by_tool.get(names)
         if rules is None:
             if len(self._by_tool) >= _MOST_NAMES:
                 self._by_tool.clear()
-            rules = self._by_tool[names] = tuple(each for each in self._rules if each.is_about(names))
+            rules = self._by_tool[names] = tuple(each for each in self.rules if each.is_about(names))
         return rules
 
     def decide(self, call: PolicyCall) -> tuple[Decision, list[Rule], list[Limit]]:
@@ -261,15 +273,28 @@ class RuleSet:
             decision = "limit"
         return decision, [each.rule for each in matching], limits
 
-    def always_denies(self, call: PolicyCall) -> bool:
-        """True if the file denies every call like this one, whatever its input."""
-        rules = [each for each in self.rules_of(call.names) if each.is_for(call)]
-        if any(each.rule.do == "deny" and each.is_unconditional for each in rules):
-            return True
-        return self.default == "deny" and not any(each.rule.do == "allow" for each in rules)
+    def labels_of(self, path: str) -> tuple[Label, ...]:
+        """Returns the labels of a tool with this name in programs."""
+        return tuple(label for globs, label in self._labels if globs.has((path,)))
+
+    def rules_for(self, context: ExecutionContext, scopes: frozenset[str]) -> tuple[CompiledRule, ...]:
+        """Returns the rules about a caller."""
+        return tuple(each for each in self.rules if each.is_for(context, scopes))
+
+    def remark(self, names: tuple[str, ...], rules: Iterable[CompiledRule]) -> str | None:
+        """Returns a remark on a tool for models, empty if there is nothing to say; None if all calls are denied.
+
+        `rules` are those about the caller.
+        """
+        about = [each for each in rules if each.is_about(names)]
+        if any(each.rule.do == "deny" and each.is_unconditional for each in about):
+            return None
+        if self.default == "deny" and not any(each.rule.do == "allow" for each in about):
+            return None
+        return "; ".join(dict.fromkeys(each.remark for each in about if each.remark))
 
 
-class _Compiled:
+class CompiledRule:
     """Rule that is ready to be matched with calls."""
 
     def __init__(self, rule: Rule, where: str) -> None:
@@ -286,16 +311,18 @@ class _Compiled:
             raise ConfigError(f"{where}: {' '.join(str(error).split())[:500]}") from None
         self.limit = Limit(rule.id, rates) if rates else None
         self.is_unconditional = self._when is None and self._unless is None
+        self.remark = _remark(rule)
+        """Condition for models, in a few words; empty if it needs more."""
 
     def is_about(self, names: tuple[str, ...]) -> bool:
         """True if the rule is about a tool. A rule that allows needs the name in programs; another takes any name."""
         return self._tools.has(names[:1] if self._allows else names)
 
-    def is_for(self, call: PolicyCall) -> bool:
-        """True if the rule is about the caller."""
-        if self._scopes and self._scopes.isdisjoint(call.scopes):
+    def is_for(self, context: ExecutionContext, scopes: frozenset[str]) -> bool:
+        """True if the rule is about the caller, who has these scopes."""
+        if self._scopes and self._scopes.isdisjoint(scopes):
             return False
-        return not self._organizations or call.context.organization_id in self._organizations
+        return not self._organizations or context.organization_id in self._organizations
 
     def matches(self, call: PolicyCall) -> bool:
         """True if the rule is about the caller, and its conditions hold.
@@ -303,7 +330,7 @@ class _Compiled:
         A rule that allows must match both forms of the input, any other rule only one of them. An input that cannot
         be read satisfies no condition of a rule that allows, and all those of other rules.
         """
-        if not self.is_for(call):
+        if not self.is_for(call.context, call.scopes):
             return False
         if self.is_unconditional:
             return True
@@ -318,7 +345,43 @@ class _Compiled:
         return self._unless is None or not self._unless.holds(form)
 
 
-def _restriction(each: _Compiled) -> int:
+def _remark(rule: Rule) -> str:
+    texts = [_in_words(name, schema) for name, schema in rule.unless.items()]
+    if rule.when or None in texts:
+        return ""
+    unless = " and ".join(filter(None, texts))
+    match rule.do:
+        case "deny" if unless:
+            text = f"denied unless {unless}"
+        case "ask":
+            text = f"needs approval unless {unless}" if unless else "needs approval"
+        case _:
+            text = ""
+    return text if len(text) <= _REMARK_CHARS else ""
+
+
+def _in_words(name: str, schema: JsonValue) -> str | None:
+    """Describes a condition on one field, such as `0 < amount <= 500`; None if it has another form."""
+    if not isinstance(schema, dict) or not schema or not schema.keys() <= _IN_WORDS:
+        return None
+    if not all(isinstance(value, int | float | str | list) for value in schema.values()):
+        return None
+    low = next((f"{schema[each]} {sign} " for each, sign in _LOWER.items() if each in schema), "")
+    high = next((f" {sign} {schema[each]}" for each, sign in _UPPER.items() if each in schema), "")
+    parts = [f"{low}{name}{high}"] if low or high else []
+    parts += [f"{name} is {json.dumps(schema['const'])}"] if "const" in schema else []
+    parts += [f"{name} is one of {json.dumps(schema['enum'])[1:-1]}"] if "enum" in schema else []
+    parts += [f"{name} is in {schema['path_under']}"] if "path_under" in schema else []
+    parts += [f"{name} matches {schema['pattern']}"] if "pattern" in schema else []
+    return " and ".join(parts) or None
+
+
+_LOWER = {"exclusiveMinimum": "<", "minimum": "<="}
+_UPPER = {"exclusiveMaximum": "<", "maximum": "<="}
+_IN_WORDS = {"type", "const", "enum", "path_under", "pattern", *_LOWER, *_UPPER}
+
+
+def _restriction(each: CompiledRule) -> int:
     return RANKS[each.rule.do]
 
 

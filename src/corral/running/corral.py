@@ -136,6 +136,10 @@ class Corral(Lifecycle):
     `learnt` observes the results of tools that do not declare them, in order to describe these to models. By default it
     only records whether they are plain text or JSON.
 
+    `policy` are rules about calls: one or more TOML files, a `Policy`, or another `PolicySource`. See docs/policy.md.
+
+    `hide_denied` hides tools from callers who may not call them; None: if there is a policy.
+
     `containment` is the required `Containment` of sandboxes, or just its tier. The default is `landlock`, with all
     limits enforced.
 
@@ -170,7 +174,7 @@ class Corral(Lifecycle):
         rates: RateLimits | None = None,
         implied_scopes: Mapping[str, Iterable[str]] | None = None,
         policy: PolicySource | PolicyFiles | None = None,
-        hide_denied: bool = False,
+        hide_denied: bool | None = None,
         approve: Approve | None = None,
         approval_seconds: float = 300.0,
         may_decide: MayDecide | None = None,
@@ -183,7 +187,7 @@ class Corral(Lifecycle):
             raise ConfigError(f"Corral(): approval_seconds must be positive, not {approval_seconds}")
         self.tools, sources = registry_and_sources(tools)
         self.limits = limits or Limits()
-        self.hide_denied = hide_denied
+        self.hide_denied = policy is not None if hide_denied is None else hide_denied
         self.approve = approve
         self._may_decide = may_decide
         if isinstance(containment, str):
@@ -238,7 +242,7 @@ class Corral(Lifecycle):
             learnt=self.learnt,
             program_logger=_program_logger(logger or getLogger("corral")),
         )
-        views = ToolViews(self.tools, implied, hide_denied=hide_denied, learnt=self.learnt)
+        views = ToolViews(self.tools, implied, hide_denied=self.hide_denied, learnt=self.learnt, policy=rules)
         super().__init__()
         self._runtime = runtime
         self._sources = sources

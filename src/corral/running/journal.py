@@ -39,6 +39,7 @@ from corral.types import (
     Decision,
     Denied,
     Diagnostic,
+    Doubt,
     EncodedValue,
     ExecutionContext,
     ExecutionError,
@@ -763,6 +764,7 @@ def asked_of(row: CallRow, context: ExecutionContext, execution_id: str) -> tupl
         execution_id=execution_id,
         sequence=row.sequence,
         reason=body["reason"],
+        doubts=tuple(Doubt(**each) for each in body["doubts"]),
         asked_at=body["asked_at"],
     )
 
@@ -780,6 +782,7 @@ def _packed_request(asked: ApprovalRequest, binding: bytes) -> bytes:
             "description": asked.description,
             "read_only": asked.read_only,
             "reason": asked.reason,
+            "doubts": [asdict(each) for each in asked.doubts],
             "asked_at": asked.asked_at,
         }
     )

@@ -9,6 +9,7 @@ from typing import TypeVar
 from corral.calls import ImpliedScopes, Services
 from corral.logs import get_logger
 from corral.model import Catalog, LearntResults, discovery_tools, secret_parameters
+from corral.policy import Policy, PolicySource
 from corral.rendering.lists import first_few
 from corral.tools import Tool, ToolRegistry
 from corral.tools.tool_sources import Tools, registry_of
@@ -30,11 +31,18 @@ class ToolViews:
     """Creates views of a registry, and caches them for callers with the same tools."""
 
     def __init__(
-        self, tools: ToolRegistry, implied: ImpliedScopes, *, hide_denied: bool, learnt: LearntResults
+        self,
+        tools: ToolRegistry,
+        implied: ImpliedScopes,
+        *,
+        hide_denied: bool,
+        learnt: LearntResults,
+        policy: PolicySource | None = None,
     ) -> None:
         self._tools = tools
         self._learnt = learnt
         self._implied = implied
+        self._policy = policy if isinstance(policy, Policy) else None
         self._hide_denied = hide_denied
         self._discoveries: OrderedDict[tuple[ToolRegistry, Language], Mapping[str, Tool]] = OrderedDict()
         self._catalogs: OrderedDict[tuple[object, ...], tuple[Mapping[ToolName, Tool], Catalog]] = OrderedDict()
@@ -56,7 +64,9 @@ class ToolViews:
         """
         registry = self._tools if tools is None else registry_of(tools)
         if self._hides(hide_denied):
-            return registry.visible_to(self._implied.held_with((context or _ANYBODY).scopes))
+            caller = context or _ANYBODY
+            scopes = self._implied.held_with(caller.scopes)
+            return registry.visible_to(scopes, self._policy and self._policy.view(caller, scopes))
         return registry
 
     def callable_tools(

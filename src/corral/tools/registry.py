@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from typing_extensions import override
 
@@ -265,6 +265,11 @@ class Problem(NamedTuple):
     """Scopes that each of these tools requires."""
 
 
+Shown: TypeAlias = Callable[[str, Tool], Tool | None]
+"""Function that returns a tool, with this guest name, as a caller sees it; None hides it. Equal functions have the same
+results."""
+
+
 class ToolRegistry:
     """Registry of tools. Tools can be added and removed at any time, from any thread; look-ups see the latest state.
 
@@ -275,22 +280,22 @@ class ToolRegistry:
     def __init__(self, *tools: Tool | Callable[..., Any]) -> None:
         self._lock = threading.RLock()
         self._state = _State({}, {})
-        self._views: OrderedDict[frozenset[str], _View] = OrderedDict()
+        self._views: OrderedDict[tuple[frozenset[str], Shown | None], _View] = OrderedDict()
         self.outside: frozenset[str] = frozenset()
         """Tools that only the model, not programs, can call. For messages."""
         self.register(*tools)
 
-    def visible_to(self, scopes: frozenset[str]) -> ToolRegistry:
-        """Returns a view with only the tools that a caller with these scopes may call.
+    def visible_to(self, scopes: frozenset[str], shown: Shown | None = None) -> ToolRegistry:
+        """Returns a view with only the tools that a caller with these scopes may call, as `shown` returns them.
 
         The view behaves as if other tools did not exist. It has the names of this registry, and changes to one are
         visible in the other.
         """
         with self._lock:
-            view = self._views.pop(scopes, None) or _View(
-                scopes, now=self._now, change=self._change, hidden=self.hidden, hides=self.hides
+            view = self._views.pop((scopes, shown), None) or _View(
+                scopes, shown, now=self._now, change=self._change, hidden=self.hidden, hides=self.hides
             )
-            self._views[scopes] = view
+            self._views[scopes, shown] = view
             if len(self._views) > _MOST_VIEWS:
                 self._views.popitem(last=False)
         return view
@@ -495,32 +500,33 @@ class _State:
         self._rank_by_name = named
         self._whole = whole
         """State of the whole registry, of which this is a view."""
-        self._views: dict[frozenset[str], _State] = {}
+        self._views: dict[tuple[frozenset[str], Shown | None], _State] = {}
         self._computed: dict[Callable[[Mapping[str, Tool]], Any], Any] = {}
         self._lock = threading.Lock()
 
-    def visible_to(self, scopes: frozenset[str]) -> _State:
+    def visible_to(self, scopes: frozenset[str], shown: Shown | None = None) -> _State:
         """Returns the tools that a caller with these scopes may call; the same object for the same tools."""
-        relevant = scopes & self._scopes
+        relevant = scopes & self._scopes, shown
         state = self._views.get(relevant)
         if state is None:
             with self._lock:
-                state = self._views[relevant] = self._part(relevant)
+                state = self._views[relevant] = self._part(*relevant)
                 while len(self._views) > _MOST_VIEWS or len({id(each) for each in self._views.values()}) > _MOST_PARTS:
                     del self._views[next(iter(self._views))]
         return state
 
-    def _part(self, held: frozenset[str]) -> _State:
+    def _part(self, held: frozenset[str], shown: Shown | None) -> _State:
         named = {name: tool for name, tool in self.by_name.items() if tool.is_allowed_with(held)}
+        if shown is not None:
+            as_shown = {name: shown(str(name), tool) for name, tool in named.items()}
+            named = {name: tool for name, tool in as_shown.items() if tool is not None}
         problems = {namespace: problem for namespace, problem in self.problems.items() if problem.scopes <= held}
         for known in (self, *self._views.values()):
-            if known.by_name.keys() == named.keys() and known.problems == problems:
+            if known.by_name == named and known.problems == problems:
                 return known
-        tools = frozenset(named.values())
-        spaces = {
-            namespace: {original: tool for original, tool in members.items() if tool in tools}
-            for namespace, members in self.spaces.items()
-        }
+        spaces: dict[str | None, dict[str, Tool]] = {}
+        for tool in named.values():
+            spaces.setdefault(tool.namespace, {})[tool.name] = tool
         return _State(spaces, problems, MappingProxyType(named), whole=self)
 
     @cached_property
@@ -590,13 +596,14 @@ class _View(ToolRegistry):
     def __init__(
         self,
         scopes: frozenset[str],
+        shown: Shown | None,
         *,
         now: Callable[[], _State],
         change: Callable[..., None],
         hidden: Callable[[str], Tool | None],
         hides: Callable[[], bool],
     ) -> None:
-        self._scopes = scopes
+        self._scopes, self._shown = scopes, shown
         self._whole_now, self._whole_change, self._whole_hidden, self._whole_hides = now, change, hidden, hides
         super().__init__()
 
@@ -612,13 +619,16 @@ class _View(ToolRegistry):
 
     @override
     def _now(self) -> _State:
-        return self._whole_now().visible_to(self._scopes)
+        return self._whole_now().visible_to(self._scopes, self._shown)
 
     @override
     def _change(
         self, gone: Iterable[Tool], added: Iterable[Tool], problems: Mapping[str, Problem | None] = MappingProxyType({})
     ) -> None:
         if gone or added or problems:
+            spaces = self._whole_now().spaces
+            originals = [(each, spaces.get(each.namespace, {}).get(each.name, each)) for each in gone]
+            gone = [known if known.function is each.function else each for each, known in originals]
             self._whole_change(gone, added, problems)
 
 

@@ -68,7 +68,9 @@ def _audit(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--limit {arguments.limit} is too small; it must be at least 1")
     fields = vars(arguments)
     criteria = AuditFilter(**{name: fields[name] for name in AuditFilter._fields})
-    criteria = criteria._replace(since=_seconds(fields["since"], "--since"), until=_seconds(fields["until"], "--until"))
+    criteria = criteria._replace(
+        since=seconds_of(fields["since"], "--since"), until=seconds_of(fields["until"], "--until")
+    )
     reader = open_audit(arguments.source)
     with screen() as view:
         anyio.run(_print, reader, criteria, arguments, view)
@@ -137,7 +139,7 @@ def _row(cells: list[str]) -> str:
     return "  ".join(shown).rstrip()
 
 
-def _seconds(text: str | None, option: str) -> float | None:
+def seconds_of(text: str | None, option: str) -> float | None:
     """Parses `15m` (ago), or an ISO date and time (local unless it has a zone), into seconds since the epoch."""
     if text is None:
         return None

@@ -86,7 +86,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 **running(arguments, program.language, pool_size=0),  # a single program needs no pool
                 audit=arguments.audit,
                 ledger=arguments.ledger,
-                hide_denied=arguments.hide_denied,
+                policy=arguments.policies or None,
+                hide_denied=arguments.hide_denied or None,
                 approve=_approve(arguments.approve, view, terminal),
             )
             result = asyncio.run(_execute(corral, program, arguments, view, progress))

@@ -119,7 +119,8 @@ def _serve(arguments: argparse.Namespace) -> int:
                 bridge="pipe" if grpc is None else ["pipe", grpc],
                 limits=limits_of(arguments),
                 audit=arguments.audit,
-                hide_denied=arguments.hide_denied,
+                policy=arguments.policies or None,
+                hide_denied=arguments.hide_denied or None,
                 approve=(lambda _: True) if arguments.approve == "all" else None,
             )
         if protocols == ["grpc"]:

@@ -1,0 +1,160 @@
+"""Checks of policies: rules that miss their aim, the tests in files, and what a policy would have decided earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
+
+from corral.arguments import did_you_mean
+from corral.policy.policy import Policy
+from corral.policy.rules import RANKS, CompiledRule, Globbed, PolicyCall, RuleSet, names_of
+from corral.tools import Tool, ToolRegistry
+from corral.types import ExecutionContext
+
+_NAMED = 3
+Past: TypeAlias = Literal["allowed", "asked", "denied"]
+"""Outcome of an earlier call, as far as a policy is concerned."""
+_CUT = ("…", "[redacted]", "[integer of", " bytes]")
+"""Marks of texts that an audit log does not have in full."""
+
+
+def failed_tests(policy: Policy) -> list[str]:
+    """Runs the tests in the files, against all files together. Returns a line about each test that failed."""
+    failed: list[str] = []
+    for rules in policy.rule_sets:
+        for number, case in enumerate(rules.document.test, 1):
+            caller = case.context
+            context = ExecutionContext(
+                user_id=caller.user_id, organization_id=caller.organization_id, scopes=caller.scopes
+            )
+            verdict = policy.decide(PolicyCall(case.tool, case.arguments, context))
+            decision = verdict.would or verdict.decision
+            if decision != case.expect:
+                by = "no rule" if verdict.rule is None else f"rule {verdict.rule}"
+                failed.append(f"{rules.name}: test {number} of {case.tool}: {decision} by {by}, not {case.expect}")
+    return failed
+
+
+def problems(policy: Policy, tools: ToolRegistry | None = None) -> list[str]:
+    """Returns a line about each rule that misses its aim. `tools` are those that programs have, if they are known.
+
+    With tools, a rule has to match one, and its conditions have to be about fields of their inputs. Without them, only
+    rules that never decide are found.
+    """
+    return [text for rules in policy.rule_sets for text in _problems(rules, tools)]
+
+
+def _problems(rules: RuleSet, tools: ToolRegistry | None) -> Iterator[str]:
+    known = None if tools is None else {str(name): tool for name, tool in tools.snapshot().items()}
+    subjects = {each.rule.id: _Subjects(each, known) for each in rules.rules}
+    for each in rules.rules:
+        where = f"{rules.name}: rule {each.rule.id!r}"
+        if known is not None:
+            for glob in each.rule.tools:
+                globbed = Globbed([glob], ignore_case=each.rule.do != "allow")
+                if not any(globbed.has(names_of(path, tool)) for path, tool in known.items()):
+                    yield f"{where}: no tool matches {glob!r}; {did_you_mean(glob, known)}".rstrip("; ")
+            yield from (f"{where}: {text}" for text in _unknown_fields(each, known))
+        if each.rule.do == "allow" and each.limit is None and rules.default == "allow":
+            yield f'{where} never decides: the default is "allow"'
+        for other in rules.rules:
+            if other is not each and subjects[other.rule.id].covers(subjects[each.rule.id]):
+                yield f"{where} never decides: rule {other.rule.id!r} {_VERBS[other.rule.do]} all its calls"
+                break
+    for label in rules.document.label:
+        globbed = Globbed(label.tools, ignore_case=False)
+        if known is not None and not any(globbed.has((path,)) for path in known):
+            yield f"{rules.name}: label of {', '.join(label.tools[:_NAMED])}: no tool matches"
+
+
+_VERBS = {"allow": "allows", "limit": "limits", "ask": "asks about", "deny": "denies"}
+
+
+class _Subjects:
+    """Tools and callers that a rule is about."""
+
+    def __init__(self, rule: CompiledRule, known: Mapping[str, Tool] | None) -> None:
+        self._rule = rule
+        who = rule.rule.who
+        self._scopes, self._organizations = frozenset(who.scopes), frozenset(who.organizations)
+        self._tools = frozenset(
+            rule.rule.tools if known is None else (path for path in known if rule.is_about(names_of(path, known[path])))
+        )
+
+    def covers(self, other: _Subjects) -> bool:
+        """True if this rule decides on all calls of the other one's."""
+        own, others = self._rule.rule, other._rule.rule
+        if not self._rule.is_unconditional or own.do in ("allow", "limit") or RANKS[own.do] < RANKS[others.do]:
+            return False
+        if own.do == others.do and other._rule.is_unconditional and own.id > others.id:
+            return False  # they cover each other: only one of them is superfluous
+        return (
+            other._tools <= self._tools
+            and (not self._scopes or (bool(other._scopes) and other._scopes <= self._scopes))
+            and (
+                not self._organizations or (bool(other._organizations) and other._organizations <= self._organizations)
+            )
+        )
+
+
+def _unknown_fields(rule: CompiledRule, known: Mapping[str, Tool]) -> Iterator[str]:
+    """Yields a text about each field of a condition that no tool of the rule has."""
+    about = [tool for path, tool in known.items() if rule.is_about(names_of(path, tool))]
+    schemas = [tool.input_schema for tool in about]
+    if not about or any(_takes_any_field(schema) for schema in schemas):
+        return
+    fields = {name for schema in schemas for name in cast("dict[str, Any]", (schema or {}).get("properties") or {})}
+    for name in {**rule.rule.when, **rule.rule.unless}:
+        if name not in fields:
+            labels = ", ".join(tool.label for tool in about[:_NAMED])
+            yield f"no input of {labels} has a field {name!r}; {did_you_mean(name, fields)}".rstrip("; ")
+
+
+def _takes_any_field(schema: Mapping[str, Any] | None) -> bool:
+    return schema is None or not isinstance(schema.get("properties"), dict) or "$ref" in schema or "allOf" in schema
+
+
+class Judgment(NamedTuple):
+    """Decision of a policy on a call in an audit log, and its outcome then."""
+
+    tool: str
+    past: Past
+    now: Past
+    rule: str | None
+
+
+def judge(
+    policy: Policy, tool: str, arguments: object, context: ExecutionContext, past: Past, scopes: frozenset[str] | None
+) -> Judgment | None:
+    """Decides on an earlier call; None if the audit log does not say enough.
+
+    The log has no scopes. Without `scopes`, calls that a rule with scopes is about are not judged. Neither are calls
+    that a rule with conditions is about, if the log has no complete copy of their input.
+    """
+    call = PolicyCall(tool, arguments, context, scopes=scopes or frozenset())
+    for rules in policy.rule_sets:
+        for each in rules.rules_of((tool,)):
+            organizations = each.rule.who.organizations
+            if organizations and context.organization_id not in organizations:
+                continue
+            if each.rule.who.scopes and scopes is None:
+                return None
+            if not each.is_unconditional and (not isinstance(arguments, dict) or _is_cut(cast("object", arguments))):
+                return None
+    verdict = policy.decide(call)
+    decision = verdict.would or verdict.decision
+    now: Past = "denied" if decision == "deny" else "asked" if decision == "ask" else "allowed"
+    return Judgment(tool, past, now, verdict.rule)
+
+
+def _is_cut(value: object) -> bool:
+    match value:
+        case str():
+            return any(each in value for each in _CUT)
+        case dict():
+            members = cast("dict[str, object]", value)
+            return any(map(_is_cut, members)) or any(map(_is_cut, members.values()))
+        case list():
+            return any(map(_is_cut, cast("list[object]", value)))
+        case _:
+            return False
