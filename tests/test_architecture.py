@@ -262,6 +262,7 @@ PRODUCTS: dict[str, set[str]] = {
         "containment",
         "ledger",
         "model",
+        "policy",
         "sandboxes",
         "shells",
         "tools",

@@ -16,6 +16,7 @@ from corral import AuditLog, ExecutionContext, Limits, RateLimits, tool
 from corral.audit import AuditEvent, AuditSink
 from corral.calls import Call, Grant, Grants, GuardSettings, Handler, pipeline
 from corral.calls.tokens import ExecutionTokens, Key, KeyRing
+from corral.policy import Policy
 from corral.tools import ToolRegistry
 from corral.types import CallRequest, Reply
 
@@ -87,6 +88,7 @@ class World:
     keys: KeyRing = field(default_factory=lambda: KeyRing(Key("k1", SECRET)))
     rates: RateLimits = field(default_factory=RateLimits)
     approve: Any = None
+    policy: Policy | None = None
     audit: AuditLog | None = None
     limits: Limits = field(default_factory=Limits)
     context: ExecutionContext = field(
@@ -101,6 +103,7 @@ class World:
                 grants=self.grants,
                 rates=self.rates,
                 approve=self.approve,
+                policy=self.policy,
                 approval_seconds=0.01,
                 audit=self.audit,
             )
@@ -213,6 +216,36 @@ async def one_of_two_scopes_that_are_both_needed() -> str | None:
 @of("authorize")
 async def none_of_two_scopes_of_which_one_is_needed() -> str | None:
     return refused(await World(context=ExecutionContext(scopes={"c"})).call("any_of"), "scope_denied", "any_of")
+
+
+# --- policy
+
+
+def _rule(text: str) -> Policy:
+    return Policy(texts=[f'[[rule]]\nid = "r"\ntools = ["plain"]\n{text}\n[end]'])
+
+
+@of("enforce_policy")
+async def a_call_that_a_rule_denies() -> str | None:
+    return refused(await World(policy=_rule('do = "deny"')).call("plain"), "policy_denied", "plain")
+
+
+@of("enforce_policy")
+async def a_call_that_no_rule_allows() -> str | None:
+    return refused(await World(policy=_rule('do = "allow"')).call("large"), "policy_denied")
+
+
+@of("enforce_policy")
+async def a_call_about_which_nobody_can_be_asked() -> str | None:
+    return refused(await World(policy=_rule('do = "ask"')).call("plain"), "approval_denied", "plain")
+
+
+@of("enforce_policy")
+async def a_call_over_the_rate_of_a_rule() -> str | None:
+    world = World(policy=_rule('do = "limit"\nlimit = "1/day"'))
+    await world.call("plain")
+    RAN.clear()
+    return refused(await world.call("plain"), "rate_limited", "plain")
 
 
 # --- limit

@@ -20,6 +20,7 @@ from corral.audit import AuditEvent, AuditLog, CallbackSink
 from corral.bridges import BridgeHost, BridgeProtocol
 from corral.calls import Grant, Grants, GuardSettings, RateLimits, pipeline
 from corral.errors import ToolError
+from corral.policy import Policy
 from corral.tools import Tool, ToolRegistry, define_tool, tool
 from corral.types import ApprovalRequest, Approved, Denied, Endpoint, ExecutionContext, Limits, Reply
 
@@ -152,7 +153,12 @@ class BridgeHarness:
             return await world.approve(request)
 
         settings = GuardSettings(
-            grants=grants, rates=RateLimits(), audit=audit, approve=approve, approval_seconds=approval_seconds
+            grants=grants,
+            rates=RateLimits(),
+            audit=audit,
+            approve=approve,
+            approval_seconds=approval_seconds,
+            policy=Policy(texts=[_POLICY]),
         )
         host = BridgeHost(pipeline(settings), grants)
         world = World(self.protocol(), host, grants, events, audit, registry)
@@ -183,6 +189,20 @@ class BridgeHarness:
             world.grants.close(grant)
 
 
+_POLICY = """
+[[rule]]
+id = "no-huge-powers"
+tools = ["power"]
+do = "deny"
+when = { exponent = { exclusiveMinimum = 10 } }
+reason = "too large"
+[[rule]]
+id = "large-powers"
+tools = ["power"]
+do = "ask"
+when = { exponent = { exclusiveMinimum = 5 } }
+[end]
+"""
 _DECLARED: dict[str, Tool] = {}
 
 

@@ -25,7 +25,18 @@ from corral.testing.bridge_world import (
     same,
 )
 from corral.tools import tool
-from corral.types import CallRequest, Endpoint, ExecutionContext, HttpEndpoint, Limits, PipeEndpoint, Reply
+from corral.types import (
+    ApprovalRequest,
+    Approved,
+    CallRequest,
+    Denied,
+    Endpoint,
+    ExecutionContext,
+    HttpEndpoint,
+    Limits,
+    PipeEndpoint,
+    Reply,
+)
 
 
 class BridgeSuite(BridgeHarness):
@@ -237,6 +248,28 @@ class BridgeSuite(BridgeHarness):
                 assert world.ran == []
             async with self._guest(world, ExecutionContext(user_id="ada", scopes={"secrets"})) as call:
                 assert (await call("secret", {})).value == "hunter2"
+
+    async def test_a_policy_decides_on_every_call(self) -> None:
+        async with self._world() as world, self._guest(world) as call:
+
+            async def approve(request: ApprovalRequest) -> Approved | Denied:
+                return Denied(request.doubts[0].text)
+
+            world.approve = approve
+            assert (await call("power", {"base": 3, "exponent": 2})).value == 9
+            error = (await call("power", {"base": 3, "exponent": 11})).error
+            assert error is not None
+            assert (error.code, error.message) == (
+                "policy_denied",
+                "tools.power: rule no-huge-powers denies this call: too large",
+            )
+            error = (await call("power", {"base": 3, "exponent": 6})).error
+            assert error is not None
+            assert (error.code, "rule large-powers" in error.message) == ("approval_denied", True)
+            events = await world.recorded()
+            assert [each.verdict for each in events] == ["allow", "deny", "ask"]
+            assert [each.rule for each in events] == [None, "no-huge-powers", "large-powers"]
+            assert len({each.policy for each in events} - {None}) == 1
 
     async def test_calls_over_the_budget_do_not_run(self) -> None:
         async with self._world() as world, self._guest(world, limits=Limits(calls=2)) as call:

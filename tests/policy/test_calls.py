@@ -1,0 +1,392 @@
+"""A policy decides on calls of real programs, whatever their form, and no spelling passes it by."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral import ApprovalRequest, Approved, Corral, ExecutionContext, define_tool, tool
+from corral.calls import Call, Grant, Grants, GuardSettings, RateLimits, pipeline
+from corral.errors import ConfigError
+from corral.ledger import SqliteLedger
+from corral.policy import Policy, PolicyCall, Verdict
+from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral.tools import ToolRegistry
+from corral.types import CallRequest, Reply
+from tests.audit.events import read
+
+pytestmark = pytest.mark.anyio
+
+RAN: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_ran() -> None:
+    RAN.clear()
+
+
+@tool(namespace="pay")
+async def refund(amount: float = 10) -> str:
+    """Refunds an order."""
+    RAN.append(f"refund {amount:g}")
+    return f"refunded {amount:g}"
+
+
+@tool(namespace="pay", name="export")
+async def export_all() -> str:
+    """Exports all payments."""
+    RAN.append("export")
+    return "all"
+
+
+@tool(stream=True)
+async def rows(limit: int) -> AsyncIterator[int]:
+    """Reads rows."""
+    for number in range(limit):
+        RAN.append("row")
+        yield number
+
+
+TOOLS = [refund, export_all, rows]
+
+
+def rules(*tables: str, first: str = "") -> str:
+    return "\n".join([first, *(f"[[rule]]\n{each}" for each in tables), "[end]"])
+
+
+CAPS = rules(
+    'id = "all"\ntools = ["**"]\ndo = "allow"',
+    'id = "cap"\ntools = ["pay.refund"]\ndo = "deny"\nunless = { amount = { maximum = 500 } }\nreason = "over 500"',
+    'id = "look"\ntools = ["pay.refund"]\ndo = "ask"\nunless = { amount = { maximum = 100 } }',
+    'id = "no-export"\ntools = ["pay.export"]\ndo = "deny"',
+    'id = "rows"\ntools = ["rows"]\ndo = "deny"\nunless = { limit = { maximum = 2 } }',
+)
+
+TYPESCRIPT = """
+const said = [];
+const attempt = async (call) => { try { said.push(await call()) } catch (e) { said.push(e.name) } };
+await attempt(() => tools.pay.refund({ amount: 50 }));
+await attempt(() => tools.pay.refund({ amount: 501 }));
+await attempt(() => tools["pa" + "y"]["re" + "fund"]({ amount: 600 }));
+await attempt(() => tools.pay.refund({ amount: 200 }));
+await attempt(async () => { const all = []; for await (const row of tools.rows({ limit: 2 })) all.push(row); return all });
+await attempt(async () => { for await (const row of tools.rows({ limit: 3 })) said.push(row) });
+await attempt(() => tools.pay.export({}));
+await attempt(() => tools.pay["exp" + "ort_"]({}));
+await attempt(async () => (await tools.search()).items.map((each) => each.name));
+return said;
+"""
+PYTHON = """
+said = []
+async def attempt(call):
+    try:
+        said.append(await call())
+    except Exception as error:
+        said.append(type(error).__name__)
+async def read(limit):
+    return [row async for row in tools.rows(limit=limit)]
+await attempt(lambda: tools.pay.refund(amount=50))
+await attempt(lambda: tools.pay.refund(amount=501))
+await attempt(lambda: getattr(getattr(tools, "pa" + "y"), "re" + "fund")(amount=600))
+await attempt(lambda: tools.pay.refund(amount=200))
+await attempt(lambda: read(2))
+await attempt(lambda: read(3))
+await attempt(lambda: getattr(tools.pay, "exp" + "ort")())
+await attempt(lambda: getattr(tools.pay, "exp" + "ort_")())
+async def names():
+    return [each["name"] for each in (await tools.search())["items"]]
+await attempt(names)
+said
+"""
+
+
+async def test_programs_in_both_languages_are_held_to_the_policy(
+    warm_deno: DenoSandbox, warm_cpython: CPythonSandbox, tmp_path: Path
+) -> None:
+    asked: list[ApprovalRequest] = []
+
+    async def approve(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return False
+
+    log = tmp_path / "audit.jsonl"
+    options: dict[str, Any] = {"policy": Policy(texts=[CAPS]), "approve": approve, "check": False, "hide_denied": False}
+    for language, sandbox, source in (("typescript", warm_deno, TYPESCRIPT), ("python", warm_cpython, PYTHON)):
+        async with Corral(TOOLS, sandbox=sandbox, audit=str(log), **options) as corral:
+            result = await corral.execute(source, language=language)
+            denied = "PolicyDenied"
+            assert result.value == [
+                "refunded 50", denied, denied, "ApprovalDenied", [0, 1], denied, denied, denied,
+                ["rows", "pay.export", "pay.refund"],
+            ], result.error  # fmt: skip
+        assert RAN == ["refund 50", "row", "row"]
+        RAN.clear()
+        (request,) = asked
+        assert [each.text for each in request.doubts] == ["rule look asks for approval"]
+        assert request.reason is None
+        asked.clear()
+    events = [each for each in await read(log) if each.kind == "call"]
+    assert len(events) == 18
+    assert {each.policy for each in events} == {Policy(texts=[CAPS]).digest}
+    by_tool = [(each.verdict, each.rule, each.outcome) for each in events if each.tool == "pay.refund"]
+    once = [("allow", "all", "succeeded"), *[("deny", "cap", "denied")] * 2, ("ask", "look", "denied")]
+    assert sorted(by_tool, key=str) == sorted([*once, *once], key=str)
+
+
+async def test_denied_tools_are_hidden_and_conditions_are_shown(warm_deno: DenoSandbox) -> None:
+    async with Corral(TOOLS, sandbox=warm_deno, policy=Policy(texts=[CAPS])) as corral:
+        declared = corral.model.declarations()
+        assert "export" not in declared
+        assert "Policy: denied unless amount <= 500; needs approval unless amount <= 100." in declared
+        assert "export" not in corral.model.catalog().text
+        result = await corral.execute("return (await tools.search()).items.map((each) => each.name)")
+        assert result.value == ["rows", "pay.refund"]
+        result = await corral.execute("return await tools.pay.export({})", check=False)
+        assert result.error is not None
+        assert result.error.code == "tool_not_found"
+        assert "denied unless amount <= 500" in corral.model.declarations("python")
+    assert RAN == []
+
+
+# --- without an engine
+
+
+class World:
+    """Guards of a Corral with this policy, and one execution."""
+
+    def __init__(self, policy: Any, *tools: Any, context: ExecutionContext | None = None) -> None:
+        self.tools = ToolRegistry(*tools)
+        grants = Grants(lambda: None)  # pyright: ignore[reportArgumentType]
+        self.rates = RateLimits()
+        self.handler = pipeline(GuardSettings(grants=grants, rates=self.rates, policy=policy))
+        self.grant = Grant(context=context or ExecutionContext(), limits=Corral().limits, tools=self.tools)
+        grants.open(self.grant)
+
+    async def call(self, name: str, input: Any = None) -> Reply:
+        return await self.handler(Call(CallRequest(name, {} if input is None else input, 1), self.grant))
+
+
+def code_of(reply: Reply) -> str | None:
+    return reply.error and reply.error.code
+
+
+def named(name: str, namespace: str | None = "gh") -> Any:
+    async def run(input: Any) -> str:
+        RAN.append(name)
+        return name
+
+    return define_tool(name=name, namespace=namespace, execute=run)
+
+
+async def test_no_other_spelling_of_a_tool_passes_a_rule() -> None:
+    deny = 'id = "d"\ntools = ["gh.repo_delete", "gh.import_", "**.drop"]\ndo = "deny"'
+    world = World(
+        Policy(texts=[rules(deny)]), named("repo-delete"), named("import"), named("DROP"), named("drop", None)
+    )
+    for name in ("gh.repo_delete", "gh.import", "gh.import_", "gh.DROP", "drop"):
+        assert code_of(await world.call(name)) == "policy_denied", name
+    for name in ("gh.repo-delete", "GH.repo_delete", "gh.Repo_Delete", "gh..repo_delete", "repo_delete", " drop"):
+        assert code_of(await world.call(name)) == "tool_not_found", name
+    world.tools.register(named("repo_delete"))  # which takes the name, so that the first one gets another
+    renamed = [str(name) for name in world.tools if name.name.startswith("repo_delete_")]
+    for name in ("gh.repo_delete", *renamed):
+        assert code_of(await world.call(name)) == "policy_denied", name
+    assert len(renamed) == 1
+    world.tools.exchange([world.tools.get("drop")], [named("drop", None)])  # pyright: ignore[reportArgumentType]
+    assert code_of(await world.call("drop")) == "policy_denied"
+    assert RAN == []
+
+
+async def test_the_tool_sees_no_value_that_the_policy_did_not() -> None:
+    world = World(Policy(texts=[CAPS]), refund)
+    assert code_of(await world.call("pay.refund", {"amount": "501"})) == "policy_denied"
+    assert code_of(await world.call("pay.refund", {"amount": "5"})) == "policy_denied"  # as passed, it is a text
+    assert code_of(await world.call("pay.refund", {})) == "policy_denied"  # its default is in bounds, but is not passed
+    when = rules('id = "d"\ntools = ["pay.refund"]\ndo = "deny"\nwhen = { amount = { exclusiveMinimum = 500 } }')
+    world = World(Policy(texts=[when]), refund)
+    assert code_of(await world.call("pay.refund", {"amount": "501"})) == "policy_denied"
+    assert RAN == []
+    assert code_of(await world.call("pay.refund", {"amount": "5"})) is None
+
+
+async def test_tools_of_one_rule_share_its_limit_and_callers_do_not() -> None:
+    text = rules('id = "few"\ntools = ["pay.*"]\ndo = "limit"\nlimit = "2/day"')
+    world = World(Policy(texts=[text]), *TOOLS, context=ExecutionContext(user_id="ann"))
+    assert [code_of(await world.call(f"pay.{name}")) for name in ("refund", "export", "refund")] == [
+        None,
+        None,
+        "rate_limited",
+    ]
+    assert code_of(await World(Policy(texts=[text]), *TOOLS).call("pay.refund")) is None
+
+
+async def test_a_policy_of_another_engine_decides_and_one_that_fails_denies() -> None:
+    class Engine:
+        def decide(self, call: PolicyCall) -> Verdict:
+            if call.tool == "rows":
+                raise OSError("no connection")
+            return Verdict(decision="allow" if call.scopes else "deny", rule="engine")
+
+    assert code_of(await World(Engine(), *TOOLS).call("pay.refund")) == "policy_denied"
+    scoped = ExecutionContext(scopes={"any"})
+    assert code_of(await World(Engine(), *TOOLS, context=scoped).call("pay.refund")) is None
+    assert code_of(await World(Engine(), *TOOLS, context=scoped).call("rows", {"limit": 1})) == "policy_denied"
+
+
+# --- files
+
+
+def test_files_add_up_and_the_second_only_narrows(tmp_path: Path) -> None:
+    organization = rules('id = "reads"\ntools = ["*.get_*"]\ndo = "allow"')
+    team = rules('id = "all"\ntools = ["**"]\ndo = "allow"', 'id = "no"\ntools = ["hr.**"]\ndo = "deny"')
+    for name, text in (("organization", organization), ("team", team)):
+        (tmp_path / name).write_text(text)
+    both = Policy(tmp_path / "organization", tmp_path / "team")
+    decisions = {
+        name: both.decide(PolicyCall(name, {}, ExecutionContext())).decision
+        for name in ("a.get_b", "a.set_b", "hr.get_b")
+    }
+    assert decisions == {"a.get_b": "allow", "a.set_b": "deny", "hr.get_b": "deny"}
+    with pytest.raises(ConfigError, match="has a rule 'all' too"):
+        Policy(texts=[team, team])
+
+
+def test_a_broken_file_stops_the_corral_and_a_broken_change_keeps_the_rules(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "policy.toml"
+    with pytest.raises(ConfigError, match=r"policy\.toml cannot be read"):
+        Corral(TOOLS, policy=file)
+    file.write_text(CAPS[: -len("[end]")])
+    with pytest.raises(ConfigError, match="the last line must be"):
+        Corral(TOOLS, policy=str(file))
+    file.write_text(CAPS)
+    policy = Policy(file)
+    before = policy.digest
+    for broken in ("", "default = 1\n[end]", CAPS.replace('"deny"', '"dent"'), CAPS[:-9]):
+        file.write_text(broken)
+        with pytest.raises(ConfigError):
+            policy.reload()
+        assert policy.digest == before
+    file.unlink()
+    with pytest.raises(ConfigError):
+        policy.reload()
+    assert policy.decide(PolicyCall("pay.export", {}, ExecutionContext())).decision == "deny"
+
+
+async def test_a_changed_file_is_in_force_without_a_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corral.policy.policy._LOOK_SECONDS", 0.0)
+    file = tmp_path / "policy.toml"
+    file.write_text(CAPS)
+    world = World(Policy(file), *TOOLS)
+    assert code_of(await world.call("pay.export")) == "policy_denied"
+    file.write_text(rules('id = "none"\ntools = ["pay.refund"]\ndo = "deny"'))
+    assert code_of(await world.call("pay.export")) is None
+    assert code_of(await world.call("pay.refund", {"amount": 5})) == "policy_denied"
+    with caplog.at_level(logging.ERROR, "corral.policy"):
+        file.write_text("broken")
+        assert code_of(await world.call("pay.refund", {"amount": 5})) == "policy_denied"
+    assert "stays in force" in caplog.text
+
+
+async def test_an_observing_file_records_and_lets_pass() -> None:
+    world = World(Policy(texts=[rules('id = "d"\ntools = ["**"]\ndo = "deny"', first='mode = "observe"')]), *TOOLS)
+    call = Call(CallRequest("pay.refund", {}, 1), world.grant)
+    assert code_of(await world.handler(call)) is None
+    assert call.verdict is not None
+    assert (call.verdict.decision, call.verdict.would, call.verdict.rule) == ("allow", "deny", "d")
+    policy = Policy(texts=[CAPS, rules('id = "d"\ntools = ["**"]\ndo = "deny"', first='mode = "observe"')])
+    assert "pay.refund" in [
+        str(name) for name in world.tools.visible_to(frozenset(), policy.view(ExecutionContext(), frozenset()))
+    ]
+    assert code_of(await World(policy, *TOOLS).call("pay.export")) == "policy_denied"
+
+
+async def test_a_rule_can_deny_search_and_a_default_does_not(warm_deno: DenoSandbox) -> None:
+    source = "try { return (await tools.search()).total } catch (e) { return e.name }"
+    strict = rules('id = "refund"\ntools = ["pay.refund"]\ndo = "allow"')
+    for text, value in ((strict, 1), (rules('id = "no"\ntools = ["search"]\ndo = "deny"'), "PolicyDenied")):
+        corral = Corral(TOOLS, sandbox=warm_deno, policy=Policy(texts=[text]), check=False)
+        assert (await corral.execute(source)).value == value
+
+
+# --- tenants
+
+TENANTS = rules(
+    'id = "all"\ntools = ["**"]\ndo = "allow"',
+    'id = "north-cap"\ntools = ["pay.refund"]\ndo = "deny"\nwho = { organizations = ["north"] }\n'
+    'unless = { amount = { maximum = 100 } }\nreason = "northern contract"',
+    'id = "south-none"\ntools = ["pay.export"]\ndo = "deny"\nwho = { organizations = ["south"] }\n'
+    'reason = "southern contract"',
+)
+
+
+async def expect_separation(sandbox: DenoSandbox, count: int) -> None:
+    """Mixed executions of two organizations: each gets its own decisions and texts."""
+    source = """
+    const said = [];
+    for (const call of [() => tools.pay.refund({ amount: 200 }), () => tools.pay.export({})])
+      try { said.push(await call()) } catch (e) { said.push(e.message) }
+    return [said, (await tools.search()).items.map((each) => each.name + each.description)];
+    """
+    policy = Policy(texts=[TENANTS])
+    expected = {
+        "north": [
+            ["tools.pay.refund: rule north-cap denies this call: northern contract", "all"],
+            "rows pay.export pay.refund",
+        ],
+        "south": [["refunded 200", "no tool"], "rows pay.refund"],
+    }
+    async with Corral(TOOLS, sandbox=sandbox, policy=policy, check=False) as corral:
+        for number in range(count):
+            organization = "north" if number * 7 % 3 else "south"
+            context = ExecutionContext(user_id="same", organization_id=organization)
+            result = await corral.execute(source, context=context)
+            assert result.error is None
+            said, found = result.value
+            (own, names) = expected[organization]
+            assert all(text.startswith(each) for text, each in zip(said, own, strict=True)), said
+            assert [each.split("R")[0].split("E")[0] for each in found] == names.split()
+            assert ("north" if organization == "south" else "south") not in str(result.value)
+
+
+async def test_organizations_see_only_their_own_rules(warm_deno: DenoSandbox) -> None:
+    await expect_separation(warm_deno, 12)
+
+
+@pytest.mark.matrix("12 of the same executions; here 1,000")
+async def test_a_thousand_executions_of_two_organizations_see_only_their_own_rules(warm_deno: DenoSandbox) -> None:
+    await expect_separation(warm_deno, 1_000)
+
+
+# --- durable executions
+
+
+async def test_a_resumed_program_is_held_to_the_policy_then_in_force(warm_deno: DenoSandbox, tmp_path: Path) -> None:
+    source = """
+    const first = await tools.pay.refund({ amount: 200 });
+    try { return [first, await tools.pay.refund({ amount: 300 })] } catch (e) { return [first, e.message] }
+    """
+    options: dict[str, Any] = {
+        "sandbox": warm_deno,
+        "ledger": SqliteLedger(tmp_path / "runs.db", keys={}),
+        "check": False,
+    }
+    async with Corral(TOOLS, policy=Policy(texts=[CAPS]), **options) as corral:
+        paused = await corral.execute(source, durable=True)
+        assert (paused.status, RAN) == ("paused", [])
+    narrower = CAPS.replace("maximum = 500", "maximum = 250")
+    async with Corral(TOOLS, policy=Policy(texts=[narrower]), **options) as corral:
+        (pending,) = await corral.executions.waiting()
+        (request,) = pending.calls
+        assert [each.text for each in request.doubts] == ["rule look asks for approval"]
+        await corral.executions.settle(request.execution_id, {request.sequence: Approved()})
+        result = await corral.executions.resume(request.execution_id)
+        assert result.value == ["refunded 200", "tools.pay.refund: rule cap denies this call: over 500"]
+    assert RAN == ["refund 200"]
