@@ -16,7 +16,7 @@ from corral.ledger import SqliteLedger
 from corral.policy import Policy, PolicyCall, Verdict
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from corral.tools import ToolRegistry
-from corral.types import CallRequest, Reply
+from corral.types import CallRequest, Language, Reply
 from tests.audit.events import read
 
 pytestmark = pytest.mark.anyio
@@ -115,7 +115,11 @@ async def test_programs_in_both_languages_are_held_to_the_policy(
 
     log = tmp_path / "audit.jsonl"
     options: dict[str, Any] = {"policy": Policy(texts=[CAPS]), "approve": approve, "check": False, "hide_denied": False}
-    for language, sandbox, source in (("typescript", warm_deno, TYPESCRIPT), ("python", warm_cpython, PYTHON)):
+    programs: list[tuple[Language, Any, str]] = [
+        ("typescript", warm_deno, TYPESCRIPT),
+        ("python", warm_cpython, PYTHON),
+    ]
+    for language, sandbox, source in programs:
         async with Corral(TOOLS, sandbox=sandbox, audit=str(log), **options) as corral:
             result = await corral.execute(source, language=language)
             denied = "PolicyDenied"
@@ -141,7 +145,7 @@ async def test_denied_tools_are_hidden_and_conditions_are_shown(warm_deno: DenoS
     async with Corral(TOOLS, sandbox=warm_deno, policy=Policy(texts=[CAPS])) as corral:
         declared = corral.model.declarations()
         assert "export" not in declared
-        assert "Policy: denied unless amount <= 500; needs approval unless amount <= 100." in declared
+        assert "Policy: denied unless amount <= 500; needs approval unless amount <= 100" in declared
         assert "export" not in corral.model.catalog().text
         result = await corral.execute("return (await tools.search()).items.map((each) => each.name)")
         assert result.value == ["rows", "pay.refund"]
@@ -333,15 +337,15 @@ async def expect_separation(sandbox: DenoSandbox, count: int) -> None:
     const said = [];
     for (const call of [() => tools.pay.refund({ amount: 200 }), () => tools.pay.export({})])
       try { said.push(await call()) } catch (e) { said.push(e.message) }
-    return [said, (await tools.search()).items.map((each) => each.name + each.description)];
+    return [said, (await tools.search()).items.map((each) => each.name)];
     """
     policy = Policy(texts=[TENANTS])
-    expected = {
-        "north": [
+    expected: dict[str, tuple[list[str], str]] = {
+        "north": (
             ["tools.pay.refund: rule north-cap denies this call: northern contract", "all"],
             "rows pay.export pay.refund",
-        ],
-        "south": [["refunded 200", "no tool"], "rows pay.refund"],
+        ),
+        "south": (["refunded 200", "no tool"], "rows pay.refund"),
     }
     async with Corral(TOOLS, sandbox=sandbox, policy=policy, check=False) as corral:
         for number in range(count):
@@ -352,7 +356,7 @@ async def expect_separation(sandbox: DenoSandbox, count: int) -> None:
             said, found = result.value
             (own, names) = expected[organization]
             assert all(text.startswith(each) for text, each in zip(said, own, strict=True)), said
-            assert [each.split("R")[0].split("E")[0] for each in found] == names.split()
+            assert found == names.split()
             assert ("north" if organization == "south" else "south") not in str(result.value)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -28,9 +29,16 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 ENORMOUS: list[Any] = [10**400, -(10**400), 1e308, "a" * 100_000, [7] * 20_000, {"amount": 10**30}]
 UNREADABLE: list[Any] = [math.nan, math.inf, "\ud800", {1: 2, (1,): 3}, object()]
-DEEP: Any = []
-for _ in range(5_000):
-    DEEP = [DEEP]
+
+
+def nested(depth: int) -> Any:
+    value: Any = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+DEEP = nested(5_000)
 
 
 def numbers(dice: random.Random) -> dict[str, Any]:
@@ -82,12 +90,16 @@ def rule(dice: random.Random, number: int, *effects: str) -> dict[str, Any]:
     return made
 
 
-def toml(value: object) -> str:
+def toml(value: Any) -> str:
     """A value in TOML, which has inline tables for objects and no null."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {toml(each)}" for key, each in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{json.dumps(key)} = {toml(each)}" for key, each in cast("dict[str, Any]", value).items())
+            + " }"
+        )
     if isinstance(value, list):
-        return "[" + ", ".join(toml(each) for each in value if each is not None) + "]"
+        return "[" + ", ".join(toml(each) for each in cast("list[Any]", value) if each is not None) + "]"
     return json.dumps(value)
 
 
@@ -145,7 +157,14 @@ def test_more_rules_never_allow_more_in_a_hundred_thousand_policies() -> None:
 
 
 def kind(value: object) -> str:
-    names = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    names: dict[type, str] = {
+        bool: "boolean",
+        int: "number",
+        float: "number",
+        str: "string",
+        list: "array",
+        dict: "object",
+    }
     return "null" if value is None else names[type(value)]
 
 
@@ -160,8 +179,6 @@ def judge(schema: dict[str, Any], value: Any) -> bool | None:
 
 
 def judge_keyword(keyword: str, asked: Any, value: Any, schema: dict[str, Any]) -> bool | None:
-    import re
-
     number = kind(value) == "number"
     match keyword:
         case "minimum":
@@ -188,7 +205,7 @@ def judge_keyword(keyword: str, asked: Any, value: Any, schema: dict[str, Any]) 
         case "items" | "contains":
             if not isinstance(value, list):
                 return None
-            each = [judge(asked, item) for item in value]
+            each = [judge(asked, item) for item in cast("list[Any]", value)]
             return None if None in each else (all if keyword == "items" else any)(map(bool, each))
         case "properties":
             if not isinstance(value, dict) or not asked.keys() <= value.keys():
@@ -259,7 +276,8 @@ def test_an_absent_wrong_or_enormous_field_never_excuses(field: str) -> None:
     wrong: list[Any] = [True, None, "500", "ann@acme.com", ["ann@acme.com", 7], {}, *ENORMOUS, *UNREADABLE, DEEP]
     wrong += [501, 0, -1] if field == "amount" else [["eve@evil.example"]]
     for value in wrong:
-        for form in ({**good, field: value}, None, [], "x", {field: good[field]}, {}):
+        forms: list[Any] = [{**good, field: value}, None, [], "x", {field: good[field]}, {}]
+        for form in forms:
             assert policy.decide(PolicyCall("pay", form, ExecutionContext())).decision == "deny", (field, form)
         mixed = PolicyCall("pay", good, ExecutionContext(), validated={**good, field: value})
         assert policy.decide(mixed).decision == "deny", (field, value)

@@ -412,7 +412,8 @@ def _differ(before: Tool, after: Tool) -> bool:
 
 
 def _content(tool: Tool) -> tuple[object, ...]:
-    return tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream, tool.rate_limit
+    shown = tool.description, tool.input_schema, tool.output_schema, tool.needs_approval, tool.stream
+    return *shown, tool.rate_limit, tool.policy
 
 
 def _plural(number: int, what: str) -> str:

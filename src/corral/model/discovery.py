@@ -91,6 +91,7 @@ class _TextCache:
             tool.stream,
             tool.rate_limit,
             tool.returns_bytes,
+            tool.policy,
         )
         if not _is_large(shape):
             return await run_in_own_thread(make_text, form, name, shape, self._language, abandon_on_cancel=True)

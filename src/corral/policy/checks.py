@@ -82,19 +82,27 @@ class _Subjects:
         )
 
     def covers(self, other: _Subjects) -> bool:
-        """True if this rule decides on all calls of the other one's."""
+        """True if this rule decides on all calls of the other one's. Of two equal rules, only the first covers."""
         own, others = self._rule.rule, other._rule.rule
-        if not self._rule.is_unconditional or own.do in ("allow", "limit") or RANKS[own.do] < RANKS[others.do]:
+        if not self._rule.is_unconditional or own.do in ("allow", "limit") or not self._spans(other):
             return False
-        if own.do == others.do and other._rule.is_unconditional and own.id > others.id:
-            return False  # they cover each other: only one of them is superfluous
+        if RANKS[own.do] > RANKS[others.do]:
+            return True
+        is_equal = other._rule.is_unconditional and other._spans(self)
+        return own.do == others.do and (not is_equal or own.id < others.id)
+
+    def _spans(self, other: _Subjects) -> bool:
         return (
-            other._tools <= self._tools
-            and (not self._scopes or (bool(other._scopes) and other._scopes <= self._scopes))
-            and (
-                not self._organizations or (bool(other._organizations) and other._organizations <= self._organizations)
-            )
+            bool(other._tools)
+            and other._tools <= self._tools
+            and _is_within(other._scopes, self._scopes)
+            and _is_within(other._organizations, self._organizations)
         )
+
+
+def _is_within(inner: frozenset[str], outer: frozenset[str]) -> bool:
+    """True if callers with one of the `inner` names have one of the `outer` ones; no names stand for all callers."""
+    return not outer or (bool(inner) and inner <= outer)
 
 
 def _unknown_fields(rule: CompiledRule, known: Mapping[str, Tool]) -> Iterator[str]:

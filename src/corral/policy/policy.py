@@ -86,7 +86,7 @@ class ToolsView:
         if None in remarks:
             return None
         text = "; ".join(filter(None, remarks))
-        return replace(tool, description=f"{tool.description}\n\nPolicy: {text}.".lstrip()) if text else tool
+        return replace(tool, policy=text) if text else tool
 
 
 class Policy:

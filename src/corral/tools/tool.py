@@ -169,6 +169,8 @@ class Tool(Generic[P, R]):
     thread."""
     rates: Mapping[RateScope, Rate] = field(init=False, repr=False)
     """The rates of `rate_limit`."""
+    policy: str = field(default="", repr=False)
+    """Conditions of a policy on its calls, in a few words, in a view of the tools for a caller."""
     _bind_undo: Callable[[Any, ToolCall], Arguments] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

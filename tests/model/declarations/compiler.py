@@ -30,6 +30,7 @@ class Shape:
     output_schema: JsonSchema | None = None
     needs_approval: bool = False
     rate_limit: str | None = None
+    policy: str = ""
     returns_bytes: bool = False
     stream: bool = False
 

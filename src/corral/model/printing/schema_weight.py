@@ -88,7 +88,9 @@ def _own_weight(part: object) -> int:
 def outline(tool: ToolShape) -> ToolOutline:
     """Returns the tool with its parameter names, but without types."""
     names = _outline_schema(tool.input_schema)
-    return ToolOutline(tool.description, names, None, tool.needs_approval, tool.stream, tool.rate_limit)
+    return ToolOutline(
+        tool.description, names, None, tool.needs_approval, tool.stream, tool.rate_limit, policy=tool.policy
+    )
 
 
 def _outline_schema(schema: JsonSchema | None) -> JsonSchema | None:

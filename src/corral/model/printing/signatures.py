@@ -44,6 +44,8 @@ class ToolShape(Protocol):
     def rate_limit(self) -> RateLimit | None: ...
     @property
     def returns_bytes(self) -> bool: ...
+    @property
+    def policy(self) -> str: ...
 
 
 class ToolOutline(NamedTuple):
@@ -56,6 +58,7 @@ class ToolOutline(NamedTuple):
     stream: bool
     rate_limit: RateLimit | None = None
     returns_bytes: bool = False
+    policy: str = ""
 
 
 class Signature(NamedTuple):
@@ -154,6 +157,8 @@ def _doc(tool: ToolShape, output: Shape) -> Doc:
         tags.insert(0, ("E.g.", samples))
     if tool.needs_approval is not False:
         tags.append(("Approval", "required; calls wait" if tool.needs_approval is True else "depends on the input"))
+    if tool.policy:
+        tags.append(("Policy", tool.policy))
     if isinstance(tool.rate_limit, str):
         tags.append(("Rate limit", tool.rate_limit))
     elif tool.rate_limit:

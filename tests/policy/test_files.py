@@ -1,0 +1,118 @@
+"""The policies in the documentation, and `corral policy`."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.audit import SqliteSink
+from corral.policy import Policy
+from corral.policy.checks import failed_tests, problems
+from corral.tools import ToolRegistry
+from tests.audit.events import event
+from tests.cli.terminal import Ended, Here
+from tests.policy.test_calls import TOOLS, rules
+
+DOCS = (Path(__file__).parents[2] / "docs" / "policy.md").read_text(encoding="utf-8")
+SHOWN = [text for text in re.findall(r"```toml\n(.*?)```", DOCS, re.DOTALL) if "[end]" in text]
+
+
+def test_the_policies_in_the_documentation_pass_their_tests() -> None:
+    assert len(SHOWN) >= 11
+    for text in SHOWN:
+        policy = Policy(texts=[text])
+        assert policy.rule_sets[0].document.test
+        assert failed_tests(policy) == []
+
+
+@pytest.fixture
+def here(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    monkeypatch.chdir(tmp_path)
+    return Here(tmp_path, capfd)
+
+
+def run(here: Here, text: str, action: str, *arguments: str) -> Ended:
+    (here.directory / "policy.toml").write_text(text)
+    return here.main("policy", action, "policy.toml", *arguments)
+
+
+def test_problems_of_a_policy_are_found() -> None:
+    text = rules(
+        'id = "misspelt"\ntools = ["pay.refnd"]\ndo = "deny"',
+        'id = "field"\ntools = ["pay.refund"]\ndo = "deny"\nunless = { amout = { maximum = 5 } }',
+        'id = "wide"\ntools = ["pay.*"]\ndo = "deny"',
+        'id = "narrow"\ntools = ["pay.export"]\ndo = "ask"',
+        'id = "needless"\ntools = ["rows"]\ndo = "allow"',
+        first='default = "allow"',
+    )
+    found = problems(Policy(texts=[text]), ToolRegistry(*TOOLS))
+    assert found == [
+        "text 1: rule 'misspelt': no tool matches 'pay.refnd'; did you mean 'pay.refund'?",
+        "text 1: rule 'field': no input of pay.refund has a field 'amout'; did you mean 'amount'?",
+        "text 1: rule 'field' never decides: rule 'wide' denies all its calls",
+        "text 1: rule 'narrow' never decides: rule 'wide' denies all its calls",
+        "text 1: rule 'needless' never decides: the default is \"allow\"",
+    ]
+    assert problems(Policy(texts=[SHOWN[0]])) == []
+
+
+def test_a_policy_is_checked_and_tried_on_the_command_line(here: Here) -> None:
+    ended = run(here, SHOWN[0], "check")
+    assert (ended.returncode, ended.stdout) == (0, "3 rules, 1 test, 0 problems\n")
+    ended = run(here, SHOWN[0].replace("501", "499"), "test")
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines() == [
+        "policy.toml: test 1 of billing.refund: allow by rule refund, not deny",
+        "1 test, 1 failed",
+    ]
+    ended = run(here, SHOWN[0], "try", "--tool", "billing.refund", "--input", '{"amount": 700}', "--scope", "support")
+    assert ended.returncode == 1
+    assert ended.stdout.splitlines() == [
+        "deny",
+        "  deny   refund-cap: refunds are at most 500",
+        "  allow  refund",
+    ]
+    ended = run(here, SHOWN[0].replace("[end]", ""), "check")
+    assert (ended.returncode, "the last line must be [end]" in ended.stderr) == (2, True)
+
+
+def test_a_dry_run_compares_with_the_calls_of_an_audit_log(here: Here) -> None:
+    now = time.time()
+    calls: list[dict[str, Any]] = [
+        {"tool": "crm.get_user", "arguments": {"id": 1}},
+        {"tool": "billing.refund", "arguments": {"amount": 50}},
+        {"tool": "billing.refund", "arguments": {"amount": 600}},
+        {"tool": "billing.refund", "arguments": {"amount": 600}, "outcome": "denied", "code": "policy_denied"},
+        {"tool": "billing.refund", "arguments": {"amount": "[redacted]"}},
+        {"tool": "billing.refund", "arguments": "sha256:00"},
+        {"tool": "billing.close", "arguments": {}, "outcome": "denied", "code": "scope_denied"},
+        {"tool": "billing.close", "arguments": {}},
+    ]
+    sink = SqliteSink(here.directory / "audit.sqlite")
+    sink.write([event(time=now - 60, **each) for each in calls])
+    sink.aclose()
+    ended = run(here, SHOWN[0], "dry-run", "--audit", "audit.sqlite", "--scope", "support")
+    assert ended.returncode == 1
+    assert [" ".join(line.split()) for line in ended.stdout.splitlines()] == [
+        "1 billing.refund: was allowed, would be denied (rule refund-cap)",
+        "1 billing.close: was allowed, would be denied (no rule allows it)",
+        "8 calls, 2 decided differently, 3 not judged",
+    ]
+    ended = run(here, SHOWN[0], "dry-run", "--audit", "audit.sqlite")
+    assert "6 not judged" in ended.stdout
+
+
+def test_a_program_on_the_command_line_is_held_to_a_policy(here: Here) -> None:
+    (here.directory / "policy.toml").write_text(
+        rules('id = "no"\ntools = ["pay"]\ndo = "deny"\nunless = { n = { maximum = 5 } }')
+    )
+    (here.directory / "shop.py").write_text("def pay(n: int) -> int:\n    return n\ntools = [pay]\n")
+    (here.directory / "p.ts").write_text("try { return await tools.pay({ n: 6 }) } catch (e) { return e.message }")
+    ended = here.main("run", "p.ts", "--tools", "shop.py", "--policy", "policy.toml", "--check", "off", "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["value"] == "tools.pay: rule no denies this call"
