@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError
@@ -24,9 +24,8 @@ _MOST_FILES = 100
 _DIGEST_CHARS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Decision of a policy on one call."""
+class Verdict(NamedTuple):
+    """Decision of a policy on one call. A named tuple, because every call creates one; construct it with keywords."""
 
     decision: Decision
     """`limit` allows the call if its rates do; `ask` needs an approval."""

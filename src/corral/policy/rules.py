@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, model_validator
@@ -169,14 +169,17 @@ class PolicyCall:
     def forms(self) -> tuple[object, ...]:
         """The input as passed and as validated, as JSON; `UNREADABLE` in place of one without a JSON form."""
         if self._forms is None:
-            raw = _as_json(self.input)
-            self._forms = (raw,) if self.validated is None else (raw, _as_json(self.validated))
+            texts = {_json_text(self.input): None}
+            if self.validated is not None:
+                texts[_json_text(self.validated)] = None
+            self._forms = tuple(map(_read, texts))
         return self._forms
 
 
 UNREADABLE = object()
 
 
+@lru_cache(1024)
 def names_of(path: str, tool: Tool) -> tuple[str, ...]:
     """Returns all names of a tool: in programs, there if no other had a similar name, and the host's own.
 
@@ -185,11 +188,18 @@ def names_of(path: str, tool: Tool) -> tuple[str, ...]:
     return path, tool.label, tool.original_path
 
 
-def _as_json(value: object) -> object:
+def _json_text(value: object) -> bytes:
+    """Returns the value as JSON; an empty text if it has no such form."""
     try:
-        text = to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
-        return from_json(text, allow_inf_nan=False)
+        return to_json(value, by_alias=True, bytes_mode="base64", inf_nan_mode="constants")
     except (ValueError, RecursionError, PydanticSerializationError, PydanticUserError):
+        return b""
+
+
+def _read(text: bytes) -> object:
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError:
         return UNREADABLE
 
 
@@ -334,8 +344,10 @@ class CompiledRule:
             return False
         if self.is_unconditional:
             return True
-        holds = map(self._holds, call.forms)
-        return all(holds) if self._allows else any(holds)
+        for form in call.forms:
+            if self._holds(form) is not self._allows:
+                return not self._allows
+        return self._allows
 
     def _holds(self, form: object) -> bool:
         if form is UNREADABLE:

@@ -1,0 +1,91 @@
+"""`python -m bench.policy`: what a policy adds to a call, in processor time of the guards, without an engine.
+
+Each case is a pipeline with the same tool; the cases take turns, and the minimum of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from typing import Any
+
+from bench.host import describe_host
+from corral import ExecutionContext, Limits, define_tool
+from corral.calls import Call, Grant, Grants, GuardSettings, RateLimits, pipeline
+from corral.policy import Policy
+from corral.tools import ToolRegistry
+from corral.types import CallRequest
+
+__all__ = ["main"]
+
+_INPUT = {"amount": 3, "to": "ann@acme.com", "note": "the usual"}
+_SCHEMA = {"type": "object", "properties": {"amount": {"type": "number"}, "to": {"type": "string"}}}
+
+
+def _rules(count: int, tools: str, condition: str) -> str:
+    rules = [
+        f'[[rule]]\nid = "r{number}"\ntools = ["{tools.format(number, number % 20)}"]\ndo = "deny"\n{condition}'
+        for number in range(count)
+    ]
+    return "\n".join(['default = "allow"', *rules, "[end]"])
+
+
+_CONDITION = "unless = { amount = { maximum = 500 } }"
+_CASES = {
+    "no policy": None,
+    "one rule, of another tool": _rules(1, "other", _CONDITION),
+    "one rule with a condition": _rules(1, "ns3.tool143", _CONDITION),
+    "200 rules, one about the tool": _rules(200, "ns{1}.tool{0}*", _CONDITION),
+    "200 rules, ten about the tool": _rules(200, "ns{1}.*", _CONDITION),
+    "200 rules, all about the tool": _rules(200, "**", _CONDITION),
+}
+
+
+async def _run(input: Any) -> int:  # noqa: ARG001
+    return 1
+
+
+class _Case:
+    def __init__(self, name: str, text: str | None) -> None:
+        self.name = name
+        grants = Grants(lambda: None)  # pyright: ignore[reportArgumentType] - no tokens
+        policy = None if text is None else Policy(texts=[text])
+        self.handler = pipeline(GuardSettings(grants=grants, rates=RateLimits(), policy=policy))
+        tool = define_tool(name="tool143", namespace="ns3", input_schema=_SCHEMA, execute=_run)
+        limits = Limits(calls=1_000_000_000)
+        self.grant = Grant(context=ExecutionContext(scopes=["a"]), limits=limits, tools=ToolRegistry(tool))
+        grants.open(self.grant)
+        self.best = float("inf")
+
+    async def measure(self, calls: int) -> None:
+        request = CallRequest("ns3.tool143", _INPUT, 1, size=60)
+        started = time.process_time()
+        for _ in range(calls):
+            reply = await self.handler(Call(request, self.grant))
+            assert reply.error is None
+        self.best = min(self.best, (time.process_time() - started) / calls * 1e6)
+
+
+async def _measured(rounds: int, calls: int) -> list[_Case]:
+    cases = [_Case(name, text) for name, text in _CASES.items()]
+    for _ in range(rounds):
+        for case in cases:
+            await case.measure(calls)
+    return cases
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.policy", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--calls", type=int, default=500)
+    arguments = parser.parse_args()
+    cases = asyncio.run(_measured(arguments.rounds, arguments.calls))
+    print(describe_host(uvloop=False), f"load {os.getloadavg()[0]:.1f}")
+    for case in cases:
+        print(f"{case.name:32} {case.best:8.1f} us  +{case.best - cases[0].best:7.1f}")
+
+
+if __name__ == "__main__":
+    main()
