@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 from corral import Corral, Limits, ToolError, define_tool, tool
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.selection import Sandboxes
+from corral.sandboxes.wasm import WasmSandbox
 from corral.types import Language
 from tests import census
 
@@ -160,6 +161,12 @@ def warm_deno() -> Iterator[DenoSandbox]:
     Tests of how sandboxes start, of limits of memory and of what processes there are open one of their own.
     """
     yield from _entered(DenoSandbox(isolation="fork"))
+
+
+@pytest.fixture(scope="session")
+def warm_wasm() -> Iterator[WasmSandbox]:
+    """The same for programs in WebAssembly."""
+    yield from _entered(WasmSandbox(pool_size=0))
 
 
 @pytest.fixture(scope="session")

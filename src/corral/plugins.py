@@ -18,6 +18,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.cpython:PythonSandbox",
         "vercel": "corral.shells.sandboxes.shell:VercelSandbox",
+        "wasm": "corral.sandboxes.wasm:WasmSandbox",
     },
     "corral.bridges": {
         "connect": "corral.protocols.connect:ConnectBridge",

@@ -19,8 +19,9 @@ import pytest
 
 from corral import Corral, define_tool, tool
 from corral.guest import ArrayBuffer
-from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.monty import MontySandbox
+from corral.sandboxes.wasm import WasmSandbox
 from tests.docs.markdown import ROOT, blocks, table
 
 pytestmark = pytest.mark.anyio
@@ -68,12 +69,17 @@ def expected(rows: list[list[str]]) -> dict[str, str]:
 # --- programs in TypeScript
 
 
-async def test_values_leave_a_typescript_program_as_the_table_says(warm_deno: DenoSandbox) -> None:
+@pytest.fixture(params=["deno", "wasm"])
+def typescript(request: pytest.FixtureRequest, warm_deno: DenoSandbox, warm_wasm: WasmSandbox) -> SandboxProvider:
+    return warm_deno if request.param == "deno" else warm_wasm
+
+
+async def test_values_leave_a_typescript_program_as_the_table_says(typescript: SandboxProvider) -> None:
     rows = table(VALUES, "in the program | in Python")
     received: list[Any] = []
     accept = define_tool(name="accept", execute=received.append)
     expressions = ",\n".join(f"(() => ({row[0]}))" for row in rows)
-    result = await Corral([accept], sandbox=warm_deno, check=False).execute(
+    result = await Corral([accept], sandbox=typescript, check=False).execute(
         f"const all = [\n{expressions}\n];\n"
         "for (const each of all) await tools.accept([each()]);\n"
         "return all.map((each) => each())"
@@ -82,23 +88,23 @@ async def test_values_leave_a_typescript_program_as_the_table_says(warm_deno: De
     assert by_expression(rows, [value for [value] in received]) == expected(rows)
 
 
-async def test_promises_in_a_value_are_awaited_as_the_table_says(warm_deno: DenoSandbox) -> None:
+async def test_promises_in_a_value_are_awaited_as_the_table_says(typescript: SandboxProvider) -> None:
     rows = table(VALUES, "in the program's value | in Python")
-    result = await Corral(sandbox=warm_deno, check=False).execute(f"return [{', '.join(row[0] for row in rows)}]")
+    result = await Corral(sandbox=typescript, check=False).execute(f"return [{', '.join(row[0] for row in rows)}]")
     assert by_expression(rows, result.raise_for_error().value) == expected(rows)
 
 
-async def test_values_are_refused_of_a_typescript_program_as_the_table_says(warm_deno: DenoSandbox) -> None:
+async def test_values_are_refused_of_a_typescript_program_as_the_table_says(typescript: SandboxProvider) -> None:
     rows = table(VALUES, "in the program | message")
     found: dict[str, object] = {}
-    async with Corral(sandbox=warm_deno, check=False) as corral:
+    async with Corral(sandbox=typescript, check=False) as corral:
         for [expression, _] in rows:
             error = (await corral.execute(f"return ({expression})")).error
             found[expression] = error and (error.code, error.message)
     assert found == {expression: ("program_failed", message) for expression, message in rows}
 
 
-async def test_values_arrive_in_a_typescript_program_as_the_table_says(warm_deno: DenoSandbox) -> None:
+async def test_values_arrive_in_a_typescript_program_as_the_table_says(typescript: SandboxProvider) -> None:
     rows = table(VALUES, "a tool returns")
 
     @tool
@@ -106,7 +112,7 @@ async def test_values_arrive_in_a_typescript_program_as_the_table_says(warm_deno
         return python(rows[number][0])
 
     pairs = ",\n".join(f"() => [{row[1]}]" for row in rows)
-    result = await Corral([give], sandbox=warm_deno, check=False).execute(
+    result = await Corral([give], sandbox=typescript, check=False).execute(
         f"const all = [\n{pairs}\n];\n"
         "for (const number of all.keys()) console.log([await tools.give({ number })]);\n"
         "for (const expected of all) console.log(expected());\n"
@@ -115,14 +121,14 @@ async def test_values_arrive_in_a_typescript_program_as_the_table_says(warm_deno
     assert by_expression(rows, printed[: len(rows)]) == by_expression(rows, printed[len(rows) :])
 
 
-async def test_none_is_undefined_only_where_nothing_is_declared(warm_deno: DenoSandbox) -> None:
+async def test_none_is_undefined_only_where_nothing_is_declared(typescript: SandboxProvider) -> None:
     @tool
     async def nothing() -> None: ...
 
     @tool
     async def maybe() -> str | None: ...
 
-    result = await Corral([nothing, maybe], sandbox=warm_deno, check=False).execute(
+    result = await Corral([nothing, maybe], sandbox=typescript, check=False).execute(
         "return [typeof await tools.nothing(), await tools.maybe() === null]"
     )
     assert result.value == ["undefined", True]

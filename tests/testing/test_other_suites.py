@@ -18,6 +18,7 @@ from corral.errors import StartFailed
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.deno import UnjailedDeno
 from corral.sandboxes.monty import MontySandbox
+from corral.sandboxes.wasm import WasmSandbox
 from corral.testing import (
     BridgeMessageSuite,
     BridgeStreamSuite,
@@ -96,6 +97,13 @@ class TestDenoProcesses(Entered):
 class TestDenoWithoutJail(SandboxSuite):
     def provider(self) -> SandboxProvider:
         return UnjailedDeno(allow_eval=False, allow_wasm=False)
+
+
+@pytest.mark.anyio
+class TestWasm(Entered):
+    @classmethod
+    def made(cls) -> SandboxProvider:
+        return WasmSandbox(pool_size=0)
 
 
 @pytest.mark.anyio

@@ -20,6 +20,8 @@ from corral.guest.runtime import (
     python_server,
     typescript_guest,
     typescript_server,
+    wasm_guest,
+    wasm_server,
 )
 from corral.guest.values import decode_value, encode_by_size, encode_value, plain_json, revive_value
 
@@ -47,4 +49,6 @@ __all__ = [
     "revive_value",
     "typescript_guest",
     "typescript_server",
+    "wasm_guest",
+    "wasm_server",
 ]

@@ -81,6 +81,15 @@ _PLATFORM = (
     "platform",
 )
 """Modules of the platform, each after its dependencies."""
+_WASM = (
+    *(f"platform/{name}" for name in _PLATFORM),
+    "wasm/engine",
+    *(name for name in _PROCESS[: _PROCESS.index("frames")] if name not in ("engine", "platform/timers")),
+    "wasm/main",
+)
+"""Modules of the guest in WebAssembly. The platform comes first, because the others use it as they are loaded."""
+WASM_FUNCTIONS = ("take", "settle", "fire")
+"""Functions by which the server drives that guest."""
 _CLIENT = ("values", "failures", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after its dependencies and before a transport."""
 _PYTHON = (
@@ -286,6 +295,13 @@ def _over_node(modules: Iterable[str]) -> list[str]:
 
 
 @cache
+def wasm_guest() -> str:
+    """Returns the guest for QuickJS as one script, which leaves its functions in the global scope."""
+    functions = ", ".join(f"{name}: main_.{name}" for name in WASM_FUNCTIONS)
+    return f"(() => {{ {_script(_stripped(_WASM))} main_.prepare(); Object.assign(globalThis, {{ {functions} }}); }})()"
+
+
+@cache
 def typescript_server() -> str:
     """Returns the TypeScript guest that forks a process for each program, as one file for Deno."""
     return _script(_stripped((*_PROCESS, "process/libc", "process/zygote")))
@@ -303,13 +319,30 @@ def python_server() -> Mapping[str, str | bytes]:
 
     The code is marshalled, as in Python's own cache, so that no start compiles it again.
     """
-    names = [
+    return _server(
         *(f"corral.guest.python.{name}" for name in _PYTHON),
         "corral.jail.privileges",
         "corral.jail.launcher",
         "corral.guest.python.durable",
         "corral.guest.python.zygote",
-    ]
+    )
+
+
+@cache
+def wasm_server() -> Mapping[str, str | bytes]:
+    """Returns the files of the server of guests in WebAssembly, in the same form."""
+    return _server(
+        "corral.guest.python.frames",
+        "corral.jail.privileges",
+        "corral.jail.launcher",
+        "corral.jail.seccomp",
+        "corral.guest.wasm.engine",
+        "corral.guest.wasm.image",
+        "corral.guest.wasm.server",
+    )
+
+
+def _server(*names: str) -> Mapping[str, str | bytes]:
     code = marshal.dumps([(name, _renamed(_code(name), f"<{name}>")) for name in names])
     return {"guest.py": guest_source("python", "boot.py"), "guest.bin": code}
 

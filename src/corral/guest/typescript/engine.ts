@@ -95,3 +95,7 @@ export function evaluate(code: string, name: string): unknown {
   if (failure !== null) throw failure.thrown;
   return value;
 }
+
+/** True for the engine's error when there is no memory for a buffer. */
+export const isOutOfMemory = (error: unknown): boolean =>
+  error instanceof RangeError && error.message === "Array buffer allocation failed";

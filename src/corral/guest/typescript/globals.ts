@@ -26,8 +26,8 @@ const ASYNCHRONOUS = [
   "CompressionStream", "DecompressionStream", "MessageChannel", "MessagePort", "MessageEvent", "Buffer",
 ];
 
-/** Not for programs, but the engine needs it for lazy loading. */
-const atomics = Atomics;
+/** Not for programs, but V8 needs it for lazy loading. */
+const atomics = (globalThis as { Atomics?: typeof Atomics }).Atomics;
 const { apply, deleteProperty, getPrototypeOf } = Reflect;
 const { defineProperty } = Object;
 

@@ -5,7 +5,7 @@ import { type Level, makeConsole } from "./console.ts";
 import { CorralError, failureClasses } from "./failures.ts";
 import { giveBackParsed } from "./bigints.ts";
 import { type Seed, World } from "./durable.ts";
-import { enterCell, runMicrotasks, runningCell } from "./engine.ts";
+import { enterCell, isOutOfMemory, runMicrotasks, runningCell } from "./engine.ts";
 import { defineGlobal, stopTimer, type Timer } from "./globals.ts";
 import { inspect } from "./inspect.ts";
 import { Kind } from "./kinds.ts";
@@ -558,13 +558,14 @@ export class Run {
   #fail(thrown: unknown): void {
     try {
       const error = this.#hidden(thrown);
+      const memory = isOutOfMemory(error);
+      if (!(error instanceof Error) && memory) return this.#settleError("memory_exceeded", "MemoryExceeded", "the program ran out of memory", "");
       if (!(error instanceof Error)) {
         const text = typeof error === "string" ? error : inspect(error, MAX_DESCRIBED);
         this.#settleError("program_failed", "Uncaught", text, "");
         return;
       }
       const cause = error.cause === undefined ? null : this.#describe(error.cause);
-      const memory = error instanceof RangeError && error.message === "Array buffer allocation failed";
       const code = error instanceof CorralError ? `${error.code}` : memory ? "memory_exceeded" : "program_failed";
       const within = error instanceof AggregateError && isArray(error.errors) ? error.errors : [];
       const stack = within[0] instanceof Error && !isOwn(`${error.stack}`) ? within[0].stack : error.stack;

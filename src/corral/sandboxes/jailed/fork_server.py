@@ -9,6 +9,7 @@ import socket
 import threading
 from base64 import b64encode
 from functools import cache
+from typing import TypeVar
 
 from typing_extensions import override
 
@@ -25,6 +26,7 @@ _MOST_AT_ONCE = 256
 """Maximum number of a server's processes. The server keeps three descriptors for each, and has 1,024."""
 _BUSY = (errno.EAGAIN, errno.ETOOMANYREFS)
 """Errors if requests arrive faster than it forks: unix(7)."""
+P = TypeVar("P", bound=GuestProcess)
 _GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 """Errors after it has closed the socket, a moment before its process counts as ended."""
 
@@ -55,7 +57,7 @@ class ForkServer(Box["Fork"]):
         if process is not None and process.ended:
             process.close()
             process = None
-        process = process or fork(self._guest, writes=self._writes)
+        process = process or self._fork()
         return None if process is None else Fork(self, process)
 
     @override
@@ -89,7 +91,11 @@ class ForkServer(Box["Fork"]):
         with self._lock:
             if self._spare is None and not self.retired:
                 with contextlib.suppress(StartFailed):  # the next request will report it
-                    self._spare = fork(self._guest, writes=self._writes)
+                    self._spare = self._fork()
+
+    def _fork(self) -> GuestProcess | None:
+        """Returns a new process; None if the server is overloaded or has ended. Raises as `fork`."""
+        return fork(self._guest, writes=self._writes)
 
 
 def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
@@ -100,10 +106,15 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
     Raises:
         StartFailed: this process has no descriptors left.
     """
+    return request(guest, fork_message(guest.tier, writes).encode(), GuestProcess)
+
+
+def request(guest: StartedGuest, message: bytes, process: type[P]) -> P | None:
+    """Returns what a server makes for a message with a connection and a lifeline. For the rest see `fork`."""
     try:
         with child_streams(socket.SOCK_STREAM) as (child, theirs):
-            guest.process.ask(fork_message(guest.tier, writes).encode(), theirs)
-            return GuestProcess(child)
+            guest.process.ask(message, theirs)
+            return process(child)
     except OSError as error:
         if guest.alive and error.errno not in (*_BUSY, *_GONE):
             raise StartFailed(f"cannot request a process: {why_no_descriptors(error)}") from error

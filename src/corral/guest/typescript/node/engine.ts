@@ -85,3 +85,7 @@ export function compile<T>(make: () => T): { program: T } | { refusal: Refusal }
 export function evaluate(code: string, name: string): unknown {
   return new Script(code, { filename: name }).runInThisContext();
 }
+
+/** True for the engine's error when there is no memory for a buffer. */
+export const isOutOfMemory = (error: unknown): boolean =>
+  error instanceof RangeError && error.message === "Array buffer allocation failed";

@@ -1,0 +1,191 @@
+// QuickJS's version of engine.ts. This engine has only the language, so the platform is defined first, over functions of
+// the server that `Server` lists. The guest is evaluated once, and its memory is the image of which each execution gets a
+// copy. So nothing here may keep a random number or a time from then.
+
+import { definePlatform } from "../platform/platform.ts";
+import type { Refusal } from "../run.ts";
+
+/** Functions of the server. */
+interface Server {
+  /** Sends frames: `KKT` and a payload each, with the kind, 1 for a tagged payload, and a newline between them. */
+  send(frames: string): void;
+  /** Answers the platform's questions. */
+  answer(question: string): string;
+}
+
+interface CallSite {
+  getFileName(): string | null;
+  getFunctionName(): string | null;
+  getLineNumber(): number;
+  getColumnNumber(): number;
+}
+
+interface Timer {
+  callback: () => void;
+  at: number;
+  /** Milliseconds between two calls; 0 for one call. */
+  every: number;
+}
+
+const { apply, deleteProperty, getPrototypeOf } = Reflect;
+const { create, defineProperty } = Object;
+const { exec } = RegExp.prototype;
+const { slice } = String.prototype;
+const { max } = Math;
+const scope = globalThis as unknown as Record<string, unknown>;
+const server = { send: scope.send, answer: scope.answer } as Server;
+deleteProperty(scope, "send");
+deleteProperty(scope, "answer");
+/** Name that the engine gives to code that it compiles by `eval`: the program's, since nothing else is compiled so. */
+const OWN_NAME = "<input>";
+const PLACE = /:(\d+):(\d+)$/;
+const engineEval = eval;
+const clock = performance.now.bind(performance);
+let origin = 0;
+let uncaughtBy: (error: unknown) => void = () => {};
+let programName = "";
+
+const timers = create(null) as Record<number, Timer>;
+let lastTimer = 0;
+
+export const send: (frames: string) => void = (frames) => apply(server.send, undefined, [frames]);
+export const ask = (name: string): unknown => (JSON.parse(server.answer(`["${name}"]`)) as { value: unknown }).value;
+export const now = (): number => clock() - origin;
+
+/** There are no notebooks, and the server runs microtasks. */
+export const enterCell = (_number: number): void => {};
+export const runningCell = (): number | undefined => undefined;
+export const runMicrotasks = (): void => {};
+
+function startTimer(callback: () => void, milliseconds: number, repeats: boolean): number {
+  timers[++lastTimer] = { callback, at: now() + milliseconds, every: repeats ? milliseconds : 0 };
+  return lastTimer;
+}
+
+const host = {
+  answer: (question: string): string => apply(server.answer, undefined, [question]) as string,
+  setTimer: startTimer,
+  setImmediate: (callback: () => void) => startTimer(callback, 0, false),
+  clearTimer: (timer: number) => void deleteProperty(timers, timer),
+  started() {}, // globals.ts watches timers
+  uncaught: (error: unknown) => uncaughtBy(error),
+  now,
+  timeOrigin: 0,
+};
+definePlatform(host);
+
+/** Milliseconds until the next timer is due; -1 if there is none. */
+export function untilTimer(): number {
+  const next = nextTimer();
+  return next === 0 ? -1 : max(timers[next]!.at - now(), 0);
+}
+
+/** Runs the timer that is due first, if one is. */
+export function fireTimer(): void {
+  const next = nextTimer();
+  if (next === 0) return;
+  const timer = timers[next]!;
+  if (timer.at > now()) return;
+  if (timer.every > 0) timer.at += timer.every;
+  else deleteProperty(timers, next);
+  timer.callback();
+}
+
+/** Integer keys are in ascending order, so of two timers at the same time the older one is first. */
+function nextTimer(): number {
+  let next = 0;
+  for (const number in timers) if (next === 0 || timers[number]!.at < timers[next]!.at) next = +number;
+  return next;
+}
+
+/** Begins an execution: its clock is 0 now, and its random numbers follow from what the server draws. */
+export function begin(name: string, uncaught: (error: unknown) => void): void {
+  programName = name;
+  uncaughtBy = uncaught;
+  origin = clock();
+  scope.performance = { now, timeOrigin: Date.now() };
+  seedRandom(ask("seed") as number[]);
+}
+
+/** Replaces `Math.random`, whose state is in the image, by xoshiro128++ (Blackman and Vigna, https://prng.di.unimi.it). */
+function seedRandom(state: number[]): void {
+  let [a, b, c, d] = state as [number, number, number, number];
+  const next = (): number => {
+    const sum = (a + d) | 0;
+    const result = (((sum << 7) | (sum >>> 25)) + a) | 0;
+    const shifted = b << 9;
+    c ^= a;
+    d ^= b;
+    b ^= c;
+    a ^= d;
+    c ^= shifted;
+    d = (d << 11) | (d >>> 21);
+    return result >>> 0;
+  };
+  const random = (): number => ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
+  defineProperty(Math, "random", { value: random, writable: true, configurable: true, enumerable: false });
+}
+
+/** Has the engine's stacks look like V8's, with the program's name. */
+function nameFrames(): void {
+  const capture = Error as unknown as { prepareStackTrace: ((error: Error, sites: CallSite[]) => unknown) | undefined };
+  capture.prepareStackTrace = (_, sites) => sites;
+  const prototype = getPrototypeOf((new Error() as unknown as { stack: CallSite[] }).stack[0]!) as CallSite;
+  capture.prepareStackTrace = undefined; // deleting it would take it from the engine for good
+  const { getFileName, getFunctionName, getLineNumber, getColumnNumber } = prototype;
+  const value = function (this: CallSite): string {
+    if (apply(getFileName, this, []) !== OWN_NAME) return "native";
+    const place = `${programName}:${apply(getLineNumber, this, [])}:${apply(getColumnNumber, this, [])}`;
+    const name = apply(getFunctionName, this, []) as string | null;
+    return name === null || name === "" || name === "<anonymous>" ? place : `${name} (${place})`;
+  };
+  defineProperty(prototype, "toString", { value, writable: true, configurable: true, enumerable: false });
+}
+nameFrames();
+
+/** Makes `eval` and the constructors of functions fail as in an engine that does not compile strings. */
+export function forbidEval(): void {
+  const refuse = function (): never {
+    throw new EvalError("Code generation from strings disallowed for this context");
+  };
+  const kinds = [function () {}, async function () {}, function* () {}, async function* () {}];
+  for (const kind of kinds) {
+    const prototype = getPrototypeOf(kind) as { constructor: { name: string } };
+    const constructor = function (): never {
+      return refuse();
+    };
+    defineProperty(constructor, "name", { value: prototype.constructor.name });
+    constructor.prototype = prototype as never;
+    defineProperty(prototype, "constructor", { value: constructor, writable: true, configurable: true, enumerable: false });
+    if (prototype.constructor.name === "Function") scope.Function = constructor;
+  }
+  defineProperty(globalThis, "eval", { value: refuse, writable: true, configurable: true, enumerable: false });
+}
+
+/** Returns the result of `make`, or the reason why it does not compile. */
+export function compile<T>(make: () => T): { program: T } | { refusal: Refusal } {
+  const capture = Error as { prepareStackTrace?: unknown };
+  const { prepareStackTrace } = capture;
+  capture.prepareStackTrace = undefined; // a syntax error's own position is only in the engine's text
+  try {
+    return { program: make() };
+  } catch (error) {
+    const { message, stack } = error as Error;
+    const place = apply(exec, PLACE, [`${stack}`.split("\n", 1)[0]]) as RegExpExecArray | null;
+    const shown = place === null ? "" : `    at ${programName}:${place[1]}:${place[2]}`;
+    return { refusal: { message: titled(`${message}`), stack: shown } };
+  } finally {
+    capture.prepareStackTrace = prepareStackTrace;
+  }
+}
+
+const titled = (text: string): string => text.charAt(0).toUpperCase() + (apply(slice, text, [1]) as string);
+
+/** Evaluates a script. */
+export function evaluate(code: string, _name: string): unknown {
+  return engineEval(code);
+}
+
+/** True for the engine's error when memory runs out, for which it sometimes has no memory: then it throws null. */
+export const isOutOfMemory = (error: unknown): boolean =>
+  error === null ? ask("full") === true : (error as Error).name === "InternalError" && (error as Error).message === "out of memory";

@@ -1,0 +1,95 @@
+// Guest of one program in WebAssembly. It has no loop of its own: its server passes frames to `take`, runs all
+// microtasks, and calls `settle`, which says how to go on.
+
+import { begin, compile, evaluate, fireTimer, forbidEval, now, send, untilTimer } from "./engine.ts";
+import { restrictGlobals, type TimerWatch } from "../globals.ts";
+import { Kind } from "../kinds.ts";
+import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
+import { decodeValue } from "../values.ts";
+
+/** Results of `settle`: milliseconds until the next timer, or one of these. */
+const WAIT = -1;
+const ENDED = -2;
+const AGAIN = -3;
+const HEAD = 3;
+
+const { apply } = Reflect;
+const { slice } = String.prototype;
+let run: Run | undefined;
+let unsent = "";
+
+const flush = (): void => {
+  if (unsent === "") return;
+  const frames = unsent;
+  unsent = "";
+  send(frames);
+};
+
+const host: Host = {
+  send(kind, tagged, payload) {
+    unsent += `${unsent === "" ? "" : "\n"}${kind}${tagged ? 1 : 0}${payload}`;
+  },
+  flush,
+  concluded() {}, // `settle` follows
+  now,
+};
+
+/** Reduces the global scope for programs. */
+export function prepare(): void {
+  const timers: TimerWatch = { started: (timer, callback) => run?.startTimer(timer, callback), ended() {} };
+  restrictGlobals({ allowWasm: false, onAsynchronous() {}, timers });
+  forbidEval();
+}
+
+/** Takes a frame from the host: its kind in two digits, 1 if it is tagged, and its payload. */
+export function take(frame: string): void {
+  const kind = +(apply(slice, frame, [0, 2]) as string);
+  const tagged = frame[2] === "1";
+  const payload = apply(slice, frame, [HEAD]) as string;
+  if (run === undefined) return start(kind, payload);
+  try {
+    if (kind === Kind.reply) run.settle(payload, tagged);
+    else if (kind === Kind.chunk) run.deliver(payload, tagged);
+    else if (kind === Kind.finish) run.finish();
+  } catch (error) {
+    run.breakDown(error);
+  }
+}
+
+function start(kind: number, payload: string): void {
+  if (kind !== Kind.start) throw new Error("the first frame is not START");
+  const [start] = decodeValue(payload, false) as [Start];
+  const current = run = new Run(start, host);
+  begin(codeName(start), (error) => current.uncaught(error));
+  run.defineGlobals();
+  const { code } = start;
+  const compiled = compile(() => evaluate(code, codeName(start)) as Program);
+  if ("program" in compiled) run.enter(compiled.program);
+  else run.reject(compiled.refusal);
+}
+
+/** Call it when no microtask is left: sends what is to be sent, and returns how to go on. */
+export function settle(): number {
+  const current = run!;
+  try {
+    current.resumePump();
+    if (!current.over) current.checkForDeadlock();
+    if (current.over) {
+      if (!current.close()) return AGAIN;
+      current.exit();
+      return ENDED;
+    }
+    flush();
+  } catch (error) {
+    current.breakDown(error);
+    current.exit();
+    return ENDED;
+  }
+  const milliseconds = untilTimer();
+  return milliseconds < 0 ? WAIT : milliseconds;
+}
+
+/** Runs the next timer, if it is due. */
+export function fire(): void {
+  fireTimer();
+}

@@ -1,0 +1,351 @@
+"""wasmtime's C interface (https://docs.wasmtime.dev/c-api/), as far as guests need it, over the library of its wheel.
+
+A call through the package's own Python classes takes 20 µs, and importing it takes as long as everything else that a
+server does before it is ready.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from typing import Any
+
+MAX_BYTES = 1 << 32
+"""Maximum size of an instance's memory: addresses have 32 bits."""
+_TABLE_ELEMENTS = 8192
+_MOST_ARGUMENTS = 5
+_RAW_BYTES = 16
+"""Size of `wasmtime_val_raw_t`, which has room for a vector."""
+_I32 = 0
+"""Kind of a 32-bit integer in `wasm_valkind_t`."""
+_FUNCTION = 0
+_MEMORY = 3
+"""Kinds of a `wasmtime_extern_t`."""
+_STACK_BYTES = 4 << 20
+"""Stack of WebAssembly's frames. The engine's own limit, 512 KiB of the stack in memory, is reached first."""
+THREAD_STACK_BYTES = _STACK_BYTES + (4 << 20)
+"""Stack of a thread that runs guests: also for the host's frames and those of the embedder."""
+
+
+class WasmError(Exception):
+    """wasmtime refused an operation."""
+
+
+class Trapped(Exception):
+    """The guest's code was ended: by a trap, or because its process asked for that."""
+
+
+class _Bytes(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("data", POINTER(c_uint8))]
+
+
+class _Types(ctypes.Structure):
+    _fields_ = [("size", c_size_t), ("data", POINTER(c_void_p))]
+
+
+class _Instance(ctypes.Structure):
+    _fields_ = [("store", c_uint64), ("private", c_size_t)]
+
+
+class _Extern(ctypes.Structure):
+    """A `wasmtime_extern_t`: a kind, and a union whose largest members, a memory and a table, have 24 bytes."""
+
+    _fields_ = [("kind", c_uint8), ("content", c_uint64 * 4)]
+
+
+HostFunction = Callable[[int, int, int], None]
+"""Function of the process that a guest calls: with the addresses of its caller and its arguments, and their number."""
+_CALLBACK = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
+_ON_EPOCH = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, POINTER(c_uint64), POINTER(c_uint8))
+
+_SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "wasm_config_new": (c_void_p,),
+    "wasmtime_config_epoch_interruption_set": (None, c_void_p, c_bool),
+    "wasmtime_config_async_stack_size_set": (None, c_void_p, c_size_t),
+    "wasmtime_config_max_wasm_stack_set": (None, c_void_p, c_size_t),
+    "wasmtime_pooling_allocation_config_new": (c_void_p,),
+    "wasmtime_pooling_allocation_config_delete": (None, c_void_p),
+    "wasmtime_pooling_allocation_strategy_set": (None, c_void_p, c_void_p),
+    "wasm_engine_new_with_config": (c_void_p, c_void_p),
+    "wasmtime_engine_increment_epoch": (None, c_void_p),
+    "wasmtime_module_new": (c_void_p, c_void_p, c_char_p, c_size_t, POINTER(c_void_p)),
+    "wasmtime_module_deserialize_file": (c_void_p, c_void_p, c_char_p, POINTER(c_void_p)),
+    "wasmtime_module_serialize": (c_void_p, c_void_p, POINTER(_Bytes)),
+    "wasm_byte_vec_delete": (None, POINTER(_Bytes)),
+    "wasmtime_linker_new": (c_void_p, c_void_p),
+    "wasmtime_linker_define_wasi": (c_void_p, c_void_p),
+    "wasmtime_linker_define_func_unchecked": (
+        *(c_void_p, c_void_p, c_char_p, c_size_t, c_char_p, c_size_t, c_void_p, _CALLBACK, c_void_p, c_void_p),
+    ),
+    "wasmtime_linker_instantiate_pre": (c_void_p, c_void_p, c_void_p, POINTER(c_void_p)),
+    "wasmtime_instance_pre_instantiate": (c_void_p, c_void_p, c_void_p, POINTER(_Instance), POINTER(c_void_p)),
+    "wasmtime_instance_export_get": (c_bool, c_void_p, POINTER(_Instance), c_char_p, c_size_t, POINTER(_Extern)),
+    "wasm_valtype_new": (c_void_p, c_uint8),
+    "wasm_valtype_vec_new": (None, POINTER(_Types), c_size_t, POINTER(c_void_p)),
+    "wasm_functype_new": (c_void_p, POINTER(_Types), POINTER(_Types)),
+    "wasmtime_store_new": (c_void_p, c_void_p, c_void_p, c_void_p),
+    "wasmtime_store_context": (c_void_p, c_void_p),
+    "wasmtime_store_delete": (None, c_void_p),
+    "wasmtime_store_limiter": (None, c_void_p, c_int64, c_int64, c_int64, c_int64, c_int64),
+    "wasmtime_store_epoch_deadline_callback": (None, c_void_p, _ON_EPOCH, c_void_p, c_void_p),
+    "wasmtime_context_set_epoch_deadline": (None, c_void_p, c_uint64),
+    "wasmtime_context_set_wasi": (c_void_p, c_void_p, c_void_p),
+    "wasi_config_new": (c_void_p,),
+    "wasmtime_func_call_unchecked": (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p)),
+    "wasmtime_memory_data": (c_void_p, c_void_p, c_void_p),
+    "wasmtime_memory_data_size": (c_size_t, c_void_p, c_void_p),
+    "wasmtime_error_message": (None, c_void_p, POINTER(_Bytes)),
+    "wasmtime_error_delete": (None, c_void_p),
+    "wasmtime_error_new": (c_void_p, c_char_p),
+    "wasm_trap_message": (None, c_void_p, POINTER(_Bytes)),
+    "wasm_trap_delete": (None, c_void_p),
+    "wasmtime_trap_new": (c_void_p, c_char_p, c_size_t),
+}
+_KEPT_BYTES = 1 << 20
+"""Memory of an instance that the next one in its place gets cleared, instead of from the kernel."""
+_SMALL = ("total_", "max_unused_")
+"""Beginnings of settings with 32 bits."""
+_POOL = ("total_core_instances", "total_memories", "total_tables", "max_unused_warm_slots")
+
+
+class Engine:
+    """wasmtime with the settings of guests, and the module that its instances share.
+
+    `library` is the path of wasmtime's shared library. `most` is the maximum number of instances, and `memory_bytes`
+    the maximum size of the memory of each. `functions` are what guests call, by name: each takes `arguments` numbers.
+
+    Raises:
+        WasmError: the library lacks a function, or refuses a setting.
+    """
+
+    def __init__(self, library: str, *, most: int, memory_bytes: int) -> None:
+        self.c: Any = ctypes.CDLL(library)
+        try:
+            for name, (result, *arguments) in _SIGNATURES.items():
+                function = getattr(self.c, name)
+                function.restype, function.argtypes = result, arguments
+        except AttributeError as error:
+            raise WasmError(f"this version of wasmtime is not supported: {error}") from None
+        config = self.c.wasm_config_new()
+        self.c.wasmtime_config_epoch_interruption_set(config, True)
+        self.c.wasmtime_config_async_stack_size_set(config, 2 * _STACK_BYTES)  # unused, but it has to be larger
+        self.c.wasmtime_config_max_wasm_stack_set(config, _STACK_BYTES)
+        pool = self.c.wasmtime_pooling_allocation_config_new()
+        sizes = dict.fromkeys(_POOL, most)
+        sizes |= {"max_memory_size": memory_bytes, "table_elements": _TABLE_ELEMENTS, "total_stacks": 1}
+        sizes["linear_memory_keep_resident"] = _KEPT_BYTES
+        for name, size in sizes.items():
+            setter = getattr(self.c, f"wasmtime_pooling_allocation_config_{name}_set")
+            setter.restype, setter.argtypes = None, [c_void_p, c_uint32 if name.startswith(_SMALL) else c_size_t]
+            setter(pool, size)
+        self.c.wasmtime_pooling_allocation_strategy_set(config, pool)
+        self.c.wasmtime_pooling_allocation_config_delete(pool)
+        self.pointer = self.c.wasm_engine_new_with_config(config)
+        self.memory_bytes = memory_bytes
+        self._callbacks: list[object] = []
+        self._prepared = c_void_p()
+
+    def compile(self, module: bytes) -> bytes:
+        """Compiles a module for this machine, and returns the result for `load`."""
+        compiled, serialized = c_void_p(), _Bytes()
+        self.check(self.c.wasmtime_module_new(self.pointer, module, len(module), byref(compiled)))
+        self.check(self.c.wasmtime_module_serialize(compiled, byref(serialized)))
+        try:
+            return ctypes.string_at(serialized.data, serialized.size)
+        finally:
+            self.c.wasm_byte_vec_delete(byref(serialized))
+
+    def load(self, path: str, functions: Sequence[tuple[str, int, HostFunction]]) -> None:
+        """Loads a compiled module, of which `Instance` makes instances.
+
+        `functions` are those that it imports: name, number of 32-bit arguments and the function.
+
+        Raises:
+            WasmError: the file was compiled by another version, or for another processor.
+        """
+        module = c_void_p()
+        self.check(self.c.wasmtime_module_deserialize_file(self.pointer, path.encode(), byref(module)))
+        linker = self.c.wasmtime_linker_new(self.pointer)
+        self.check(self.c.wasmtime_linker_define_wasi(linker))
+        for name, arguments, function in functions:
+            callback = _CALLBACK(self._guarded(function))
+            self._callbacks.append(callback)
+            kind = self._function_type(arguments)
+            encoded = name.encode()
+            self.check(
+                self.c.wasmtime_linker_define_func_unchecked(
+                    linker, b"env", 3, encoded, len(encoded), kind, callback, None, None
+                )
+            )
+        self.check(self.c.wasmtime_linker_instantiate_pre(linker, module, byref(self._prepared)))
+
+    def _function_type(self, arguments: int) -> int:
+        vectors = [_Types(), _Types()]
+        for vector, count in zip(vectors, (arguments, 1), strict=True):
+            types = (c_void_p * count)(*(self.c.wasm_valtype_new(_I32) for _ in range(count)))
+            self.c.wasm_valtype_vec_new(byref(vector), count, types)
+        return self.c.wasm_functype_new(byref(vectors[0]), byref(vectors[1]))
+
+    def _guarded(self, function: HostFunction) -> Callable[[int, int, int, int], int | None]:
+        """Returns a callback in which an exception of `function` ends the guest's code."""
+        trap = self.c.wasmtime_trap_new
+
+        def call(_: int, caller: int, arguments: int, count: int) -> int | None:
+            try:
+                function(caller, arguments, count)
+            except BaseException as error:  # nothing may pass through the engine's frames
+                text = f"{type(error).__name__}: {error}".encode()[:500]
+                return trap(text, len(text))
+            return None
+
+        return call
+
+    def instantiate(self, context: int) -> _Instance:
+        instance, trap = _Instance(), c_void_p()
+        self.check(
+            self.c.wasmtime_instance_pre_instantiate(self._prepared, context, byref(instance), byref(trap)), trap
+        )
+        return instance
+
+    def tick(self) -> None:
+        """Advances the clock of `Instance.on_tick`."""
+        self.c.wasmtime_engine_increment_epoch(self.pointer)
+
+    def check(self, error: int | None, trap: c_void_p | None = None) -> None:
+        """Raises `WasmError` for an error, and `Trapped` for a trap, with its text."""
+        text = _Bytes()
+        if error:
+            self.c.wasmtime_error_message(error, byref(text))
+            self.c.wasmtime_error_delete(error)
+        elif trap is not None and trap.value:
+            self.c.wasm_trap_message(trap, byref(text))
+            self.c.wasm_trap_delete(trap)
+        else:
+            return
+        message = ctypes.string_at(text.data, text.size).rstrip(b"\0").decode("utf-8", "replace")
+        self.c.wasm_byte_vec_delete(byref(text))
+        raise (WasmError if error else Trapped)(message)
+
+
+class Instance:
+    """Instance of an engine's module: a memory and functions of its own. Only one thread at a time may use it.
+
+    `on_tick` is called after each `ticks` of the engine's clock while code runs. If it returns False, the code ends.
+
+    Raises:
+        WasmError, Trapped: there is no room for another instance.
+    """
+
+    def __init__(self, engine: Engine, on_tick: Callable[[], bool] | None = None, ticks: int = 1) -> None:
+        self._engine = engine
+        self._c = c = engine.c
+        self._store = c.wasmtime_store_new(engine.pointer, None, None)
+        self._context = c.wasmtime_store_context(self._store)
+        try:
+            engine.check(c.wasmtime_context_set_wasi(self._context, c.wasi_config_new()))
+            c.wasmtime_store_limiter(self._store, engine.memory_bytes, -1, -1, -1, -1)
+            if on_tick is not None:
+                self._on_epoch = _ON_EPOCH(self._epoch_callback(on_tick, ticks))
+                c.wasmtime_store_epoch_deadline_callback(self._store, self._on_epoch, None, None)
+            c.wasmtime_context_set_epoch_deadline(self._context, ticks if on_tick is not None else 1 << 60)
+            self._instance = engine.instantiate(self._context)
+        except BaseException:
+            self.close()
+            raise
+        self._exports: dict[str, int] = {}
+        self._kept: list[_Extern] = []
+        self._raw = (c_uint64 * (_MOST_ARGUMENTS * _RAW_BYTES // 8))()
+        self._arguments = [c_int32.from_buffer(self._raw, index * _RAW_BYTES) for index in range(_MOST_ARGUMENTS)]
+        self._result = c_uint32.from_buffer(self._raw)
+        self._trap = c_void_p()
+
+    def _epoch_callback(self, on_tick: Callable[[], bool], ticks: int) -> Callable[..., int | None]:
+        new_error = self._c.wasmtime_error_new
+
+        def call(_: int, __: int, delta: Any, update: Any) -> int | None:
+            goes_on = False
+            try:
+                goes_on = on_tick()
+            finally:
+                delta[0], update[0] = ticks, 0  # WASMTIME_UPDATE_DEADLINE_CONTINUE
+                if not goes_on:
+                    return new_error(b"ended")  # noqa: B012
+            return None
+
+        return call
+
+    def _export(self, name: str) -> int:
+        address = self._exports.get(name)
+        if address is None:
+            extern, encoded = _Extern(), name.encode()
+            if not self._c.wasmtime_instance_export_get(
+                self._context, byref(self._instance), encoded, len(encoded), byref(extern)
+            ):
+                raise WasmError(f"the module does not export {name}")
+            self._kept.append(extern)
+            address = self._exports[name] = ctypes.addressof(extern) + _Extern.content.offset
+        return address
+
+    def call(self, name: str, *arguments: int) -> int:
+        """Calls an exported function of 32-bit numbers.
+
+        Raises:
+            Trapped: its code was ended.
+        """
+        for cell, argument in zip(self._arguments, arguments, strict=False):
+            cell.value = argument
+        trap = self._trap
+        trap.value = None
+        error = self._c.wasmtime_func_call_unchecked(
+            self._context, self._export(name), self._raw, _MOST_ARGUMENTS, byref(trap)
+        )
+        if error or trap.value:
+            try:
+                self._engine.check(error, trap)
+            except WasmError as failure:
+                raise Trapped(str(failure)) from None
+        return self._result.value
+
+    @property
+    def size(self) -> int:
+        """Size of its memory in bytes."""
+        return self._c.wasmtime_memory_data_size(self._context, self._export("memory"))
+
+    def read(self, address: int, size: int) -> bytes:
+        """Returns bytes of its memory.
+
+        Raises:
+            Trapped: the memory is not that large.
+        """
+        if address + size > self.size:
+            raise Trapped("the guest named memory that it does not have")
+        return ctypes.string_at(self._c.wasmtime_memory_data(self._context, self._export("memory")) + address, size)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Writes bytes into its memory. Raises as `read`."""
+        if address + len(data) > self.size:
+            raise Trapped("the guest named memory that it does not have")
+        ctypes.memmove(self._c.wasmtime_memory_data(self._context, self._export("memory")) + address, data, len(data))
+
+    def close(self) -> None:
+        """Frees it. Idempotent."""
+        store, self._store = self._store, None
+        if store is not None:
+            self._c.wasmtime_store_delete(store)
+
+
+def numbers(address: int, count: int) -> list[int]:
+    """Returns the arguments of a `HostFunction`, as unsigned numbers."""
+    return [c_uint32.from_address(address + index * _RAW_BYTES).value for index in range(count)]
+
+
+def answer(address: int, number: int) -> None:
+    """Sets the result of a `HostFunction`."""
+    c_uint64.from_address(address).value = number & 0xFFFFFFFF
+
+
+def library_name() -> str:
+    """Returns the file name of wasmtime's library on this system."""
+    return {"win32": "_wasmtime.dll", "darwin": "_libwasmtime.dylib"}.get(sys.platform, "_libwasmtime.so")

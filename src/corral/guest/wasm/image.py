@@ -1,0 +1,221 @@
+"""The image of guests in WebAssembly: QuickJS with the guest's code already evaluated, as a compiled module.
+
+`python -I -m corral.guest.wasm.image` makes one from a request on standard input. It is a process of its own, so that
+the host never loads the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from corral.guest.wasm.engine import Engine, Instance, WasmError, answer
+
+MODULE_SHA256 = "647ab11ae29cc6d39a6d17d3aa1e7a6a0b5fb9c44b4864475a18bc644f926050"
+"""Digest of `_guest.wasm` of quickjs-rs 0.2.6: QuickJS-ng for WASI preview 1, with an interface of handles."""
+MODULE = "image.cwasm"
+HANDLES = "handles.json"
+"""Files of an image: the compiled module, and the numbers of the guest's functions in it."""
+BUFFER_BYTES = 1 << 16
+STACK_BYTES = 512 << 10
+"""Maximum stack of programs, of the 1 MiB that the module has in its memory."""
+_BAKE_BYTES = 256 << 20
+_PAGE = 4096
+_WASM_PAGE = 1 << 16
+_HEADER = b"\0asm\1\0\0\0"
+_MEMORY, _CODE, _DATA, _DATA_COUNT = 5, 10, 11, 12
+"""Numbers of sections (https://webassembly.github.io/spec/core/binary/modules.html)."""
+
+
+class HostImports:
+    """Functions that the module imports, while no program runs: it may call none of them."""
+
+    def __init__(self) -> None:
+        self.functions = [
+            ("host_interrupt", 0, self._nothing),
+            ("host_call", 5, self._refuse),
+            ("host_module_normalize", 5, self._nothing),
+            ("host_module_load", 3, self._nothing),
+        ]
+
+    @staticmethod
+    def _nothing(_: int, arguments: int, __: int) -> None:
+        answer(arguments, 0)
+
+    @staticmethod
+    def _refuse(_: int, __: int, ___: int) -> None:
+        raise WasmError("the guest called its server while its image was made")
+
+
+def text_in(instance: Instance, handle: int) -> str:
+    """Returns the text of a handle, which stays valid."""
+    if instance.call("get_string", handle):
+        raise WasmError("a value of the guest is not a text")
+    size, address = instance.call("qjs_last_len"), instance.call("qjs_last_ptr")
+    text = instance.read(address, size).decode("utf-8", "replace")
+    instance.call("qjs_result_free")
+    return text
+
+
+class _Maker:
+    def __init__(self, engine: Engine) -> None:
+        self.instance = Instance(engine)
+
+    def put(self, data: bytes) -> int:
+        address = self.instance.call("qjs_alloc", len(data))
+        self.instance.write(address, data)
+        return address
+
+    def number(self, address: int) -> int:
+        return int.from_bytes(self.instance.read(address, 4), "little")
+
+    def check(self, status: int, name: str) -> None:
+        if not status:
+            return
+        out = self.put(bytes(16))
+        reason = "it says nothing"
+        if not self.instance.call("last_exception", out):
+            reason = text_in(self.instance, self.number(out))
+        raise WasmError(f"{name} failed with {status}: {reason}")
+
+    def evaluate(self, script: str, names: list[str], functions: list[str]) -> dict[str, int]:
+        """Evaluates the guest, and returns the handles of `names`. `functions` are those of the server."""
+        instance = self.instance
+        instance.call("set_max_stack_size", STACK_BYTES)
+        out = self.put(bytes(64))
+        scope = instance.call("global_object")
+        for name in functions:
+            encoded = name.encode()
+            function = instance.call("new_function", self.put(encoded), len(encoded))
+            self.check(instance.call("set_prop", scope, self.put(encoded), len(encoded), function), name)
+        code = script.encode()
+        address = self.put(code)
+        self.check(instance.call("eval_code", address, len(code), out), "the guest")
+        instance.call("qjs_free", address, len(code))
+        while instance.call("execute_pending_jobs") not in (0, 0xFFFFFFFF):
+            pass
+        handles = {"out": out, "arguments": self.put(bytes(64)), "buffer": self.put(bytes(BUFFER_BYTES))}
+        handles["undefined"] = instance.call("new_undefined")
+        for name in names:
+            encoded = name.encode()
+            key = self.put(encoded)
+            self.check(instance.call("get_prop", scope, key, len(encoded), out), name)
+            handles[name] = self.number(out)
+        cleared = f"for (const name of {json.dumps(names)}) delete globalThis[name]".encode()
+        self.check(instance.call("eval_code", self.put(cleared), len(cleared), out), "the end of the guest")
+        instance.call("run_gc")
+        return handles
+
+
+def make_image(library: str, module: bytes, script: str, names: list[str], functions: list[str], folder: Path) -> None:
+    """Writes an image into a folder.
+
+    Raises:
+        WasmError: the engine or the guest fails.
+    """
+    engine = Engine(library, most=1, memory_bytes=_BAKE_BYTES)
+    raw = folder / "raw.cwasm"
+    raw.write_bytes(engine.compile(module))
+    engine.load(str(raw), HostImports().functions)
+    maker = _Maker(engine)
+    handles = maker.evaluate(script, names, functions)
+    memory = maker.instance.read(0, maker.instance.size)
+    maker.instance.close()
+    raw.unlink()
+    (folder / HANDLES).write_text(json.dumps(handles), encoding="utf-8")
+    (folder / MODULE).write_bytes(engine.compile(baked(module, memory)))
+
+
+def baked(module: bytes, memory: bytes) -> bytes:
+    """Returns a module whose memory begins as `memory`: the same code, with other data.
+
+    The module must have one memory, and only active data. Its other state has to be as at the start, which is so
+    between two calls of its functions: its only other state is the pointer to its stack.
+    """
+    if module[:8] != _HEADER:
+        raise WasmError("the engine's module is not WebAssembly")
+    parts = [_HEADER]
+    at = len(_HEADER)
+    while at < len(module):
+        kind = module[at]
+        size, at = _number(module, at + 1)
+        body, at = module[at : at + size], at + size
+        if kind == _MEMORY:
+            if body[0] != 1 or body[1] not in (0, 1):
+                raise WasmError("the engine's module has another kind of memory")
+            _, end = _number(body, 2)
+            body = body[:2] + _encoded(len(memory) // _WASM_PAGE) + body[end:]
+        elif kind in (_DATA, _DATA_COUNT):
+            continue
+        parts += (bytes([kind]), _encoded(len(body)), body)
+        if kind == _CODE:
+            data = [
+                b"\0\x41" + _signed(start) + b"\x0b" + _encoded(end - start) + memory[start:end]
+                for start, end in _used(memory)
+            ]
+            content = _encoded(len(data)) + b"".join(data)
+            parts += (bytes([_DATA]), _encoded(len(content)), content)
+    return b"".join(parts)
+
+
+def _used(memory: bytes) -> Iterator[tuple[int, int]]:
+    """Yields the runs of pages that are not all zeros."""
+    zeros = bytes(_PAGE)
+    start: int | None = None
+    for at in range(0, len(memory), _PAGE):
+        if memory[at : at + _PAGE] == zeros:
+            if start is not None:
+                yield start, at
+            start = None
+        elif start is None:
+            start = at
+    if start is not None:
+        yield start, len(memory)
+
+
+def _encoded(number: int) -> bytes:
+    """Encodes an unsigned number as LEB128."""
+    data = bytearray()
+    while True:
+        number, low = number >> 7, number & 0x7F
+        data.append(low | 0x80 if number else low)
+        if not number:
+            return bytes(data)
+
+
+def _signed(number: int) -> bytes:
+    """Encodes a signed number as LEB128."""
+    data = bytearray()
+    while True:
+        number, low = number >> 7, number & 0x7F
+        if (number == 0 and not low & 0x40) or (number == -1 and low & 0x40):
+            data.append(low)
+            return bytes(data)
+        data.append(low | 0x80)
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """Decodes an unsigned LEB128 number. Returns it, and the position after it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number, at
+
+
+def main() -> None:
+    """Makes the image that a request in JSON describes."""
+    request = json.loads(sys.stdin.read())
+    module = Path(request["module"]).read_bytes()
+    make_image(
+        request["library"], module, request["script"], request["names"], request["functions"], Path(request["folder"])
+    )
+
+
+if __name__ == "__main__":
+    main()

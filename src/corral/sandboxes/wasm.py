@@ -1,0 +1,232 @@
+"""TypeScript programs in QuickJS, compiled to WebAssembly, in wasmtime: a fresh instance for each execution.
+
+The engine's code can reach only the memory of its instance, and what its server answers. The server is a process of one
+user of one organization, in a jail. An instance starts in a fraction of a millisecond, as a copy of an image in which
+the guest's code has already run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from typing_extensions import override
+
+from corral.arguments import checked
+from corral.containment import Tier
+from corral.errors import MissingExtra, StartFailed
+from corral.guest import RuntimeDirectory, wasm_guest, wasm_server
+from corral.guest.runtime import WASM_FUNCTIONS
+from corral.guest.wasm.engine import library_name
+from corral.guest.wasm.image import HANDLES, MODULE, MODULE_SHA256
+from corral.jail import Mount
+from corral.jail.temporary import TemporaryFolder
+from corral.sandboxes.jailed.fork_provider import ForkProvider
+from corral.sandboxes.jailed.fork_server import ForkServer, request
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestCommand, GuestProcess, GuestStarter
+from corral.sandboxes.jailed.python_runtime import installation
+from corral.types import Capabilities, Language, SandboxConfig
+
+_ISOLATED = ("-I", "-S", "-B")
+_LIBRARY = "/python/wasmtime"
+_IMAGE = "/python/image"
+"""Folders of wasmtime's library and of the image, in namespaces."""
+_GARBAGE_MB = 4096
+"""Memory of a server beside that of one program: for all its other programs, and their threads."""
+_BAKE_SECONDS = 300
+_FUNCTIONS = ("send", "answer")
+"""Functions of the server that guests call."""
+
+
+class _InstanceProcess(GuestProcess):
+    """Instance in a server, as the process of one execution. The server enforces its limits, and reports its end."""
+
+    def limit_cpu(self, seconds: float, *, again: bool = False) -> None:  # noqa: ARG002
+        self.write_now(struct.pack("<d", seconds))
+
+    def cpu_time(self) -> None:  # type: ignore[override]
+        """Returns None: the server measures it."""
+
+    def threads(self) -> int:
+        return 0
+
+    def kill(self) -> None:
+        """Ends the connection. The server notices it within a tick."""
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.input)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+class _InstanceServer(ForkServer):
+    """Server that makes an instance for each request."""
+
+    @override
+    def _fork(self) -> GuestProcess | None:
+        return request(self._guest, b"{}", _InstanceProcess)
+
+
+@checked
+class WasmSandbox(ForkProvider):
+    """Runs programs in QuickJS in WebAssembly, each in a fresh instance.
+
+    It starts programs faster than any other engine, and needs the least memory for each. Programs compute slower than
+    in V8, and have no `Intl`, streams, files or npm packages: docs/wasm.md has the whole list.
+
+    `tier` selects the jail of the processes that hold the instances, of which each serves one user of one organization.
+    "auto" uses the best one that this system supports, and at least the required one. `pool_size` is the number of such
+    processes kept ready for new users.
+
+    Raises:
+        ConfigError: an argument has an invalid value. MissingExtra: wasmtime or quickjs-rs is not installed.
+    """
+
+    name: ClassVar[str] = "wasm"
+    language: ClassVar[Language] = "typescript"
+
+    def __init__(self, *, tier: Tier | Literal["auto"] = "auto", pool_size: int | None = None) -> None:
+        _parts()
+        super().__init__(
+            tier=tier,
+            pool_size=pool_size,
+            starter=GuestStarter(
+                tier, _command, RuntimeDirectory(wasm_server), {"LC_CTYPE": "C.UTF-8"}, garbage_mb=_GARBAGE_MB
+            ),
+        )
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return super().capabilities
+
+    @override
+    def engine_version(self, config: SandboxConfig) -> str:
+        return f"wasmtime {version('wasmtime')}, quickjs-rs {version('quickjs-rs')}"
+
+    @override
+    async def _new_server(self, config: SandboxConfig) -> ForkServer:
+        return _InstanceServer(await self._new_guest(config))
+
+
+def _command(config: SandboxConfig) -> GuestCommand:
+    engine, _ = installation(())
+    library, _ = _parts()
+    mounts = (*engine.mounts, Mount(library.parent, _LIBRARY), Mount(_image(), _IMAGE))
+    arguments = (*_ISOLATED, f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin")
+    arguments += (f"{MOUNTED}{_LIBRARY}", f"{MOUNTED}{_IMAGE}", str(config.memory_mb))
+    return GuestCommand(replace(engine, mounts=mounts), arguments)
+
+
+@cache
+def _parts() -> tuple[Path, Path]:
+    """Returns the paths of wasmtime's library and of the engine's module, without importing their packages.
+
+    Raises:
+        MissingExtra: one is not installed. StartFailed: one is not as expected.
+    """
+    folders: list[Path] = []
+    for package, module in (("wasmtime", "wasmtime"), ("quickjs-rs", "quickjs_rs")):
+        spec = find_spec(module)
+        if spec is None or not spec.submodule_search_locations:
+            raise MissingExtra(f"sandbox='wasm' needs the package {package}: pip install 'corral[wasm]'")
+        folders.append(Path(spec.submodule_search_locations[0]))
+    libraries = sorted(folders[0].glob(f"*/{library_name()}"))
+    if not libraries:
+        raise StartFailed(f"wasmtime has no {library_name()} for this system in {folders[0]}; reinstall it")
+    module = folders[1] / "_guest.wasm"
+    digest = hashlib.sha256(module.read_bytes()).hexdigest() if module.is_file() else "none"
+    if digest != MODULE_SHA256:
+        raise StartFailed(
+            f"the engine of quickjs-rs {version('quickjs-rs')} is not the one that this version of corral was tested "
+            "with: pip install 'corral[wasm]'"
+        )
+    return libraries[0], module
+
+
+_making = threading.Lock()
+_temporary: list[TemporaryFolder] = []
+"""Folder of the image, if the cache is not writable."""
+
+
+def _image() -> Path:
+    """Returns the folder of the image, which is made if it is not in the cache.
+
+    The cache is Python's own, beside the sources: anyone with write access there can change the host's code.
+
+    Raises:
+        StartFailed: it cannot be made.
+    """
+    library, module = _parts()
+    script = wasm_guest()
+    key = hashlib.sha256()
+    for part in (MODULE_SHA256, version("wasmtime"), library.parent.name, script, *_FUNCTIONS, *_sources()):
+        key.update(f"{part}\0".encode())
+    name = f"wasm.{key.hexdigest()[:32]}"
+    with _making:
+        for folder in (*_cache(name), *(each.path / name for each in _temporary)):
+            if (folder / MODULE).is_file() and (folder / HANDLES).is_file():
+                return folder
+        for folder in _cache(name):
+            with contextlib.suppress(OSError):
+                folder.parent.mkdir(parents=True, exist_ok=True)
+                return _made(folder, library, module, script)
+        _temporary.append(TemporaryFolder())
+        return _made(_temporary[-1].path / name, library, module, script)
+
+
+@cache
+def _sources() -> tuple[str, ...]:
+    folder = Path(__file__).parents[1] / "guest" / "wasm"
+    return tuple((folder / name).read_text(encoding="utf-8") for name in ("engine.py", "image.py"))
+
+
+def _cache(name: str) -> list[Path]:
+    if sys.dont_write_bytecode:
+        return []
+    with contextlib.suppress(NotImplementedError):
+        return [Path(cache_from_source(__file__)).parent / name]
+    return []
+
+
+def _made(folder: Path, library: Path, module: Path, script: str) -> Path:
+    """Makes an image in a folder that becomes visible when it is complete."""
+    temporary = folder.with_name(f"{folder.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary.mkdir()
+    names = {"names": WASM_FUNCTIONS, "functions": _FUNCTIONS}
+    content = {"library": str(library), "module": str(module), "script": script, "folder": str(temporary), **names}
+    program = (
+        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from corral.guest.wasm.image import main; main()"
+    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-B", "-c", program, json.dumps(sys.path)],
+            input=json.dumps(content),
+            capture_output=True,
+            text=True,
+            timeout=_BAKE_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            reason = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+            raise StartFailed(f"the image of the engine in WebAssembly cannot be made: {reason[0]}")
+        for name in (MODULE, HANDLES):
+            (temporary / name).chmod(0o644)
+        temporary.chmod(0o755)
+        with contextlib.suppress(OSError):  # another process has made it meanwhile
+            temporary.rename(folder)
+        return folder
+    except subprocess.TimeoutExpired as error:
+        raise StartFailed(f"the image of the engine in WebAssembly was not made within {_BAKE_SECONDS} s") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
