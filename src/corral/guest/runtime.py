@@ -72,6 +72,7 @@ _MAIN = (*_PROCESS, "process/main")
 _PLATFORM = (
     "intrinsics",
     "base",
+    "url_parser",
     "url",
     "text",
     "events",

@@ -1,6 +1,6 @@
 """TypeScript programs in QuickJS, compiled to WebAssembly, in wasmtime: a fresh instance for each execution.
 
-The engine's code can reach only the memory of its instance, and what its server answers. The server is a process of one
+The engine can reach only the memory of its instance, and the functions of its server. The server is a process of one
 user of one organization, in a jail. An instance starts in a fraction of a millisecond, as a copy of an image in which
 the guest's code has already run.
 """
@@ -83,7 +83,7 @@ class WasmSandbox(ForkProvider):
     """Runs programs in QuickJS in WebAssembly, each in a fresh instance.
 
     It starts programs faster than any other engine, and needs the least memory for each. Programs compute slower than
-    in V8, and have no `Intl`, streams, files or npm packages: docs/wasm.md has the whole list.
+    in V8, and have no streams, files or npm packages: docs/wasm.md has the whole list.
 
     `tier` selects the jail of the processes that hold the instances, of which each serves one user of one organization.
     "auto" uses the best one that this system supports, and at least the required one. `pool_size` is the number of such

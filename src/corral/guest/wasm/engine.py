@@ -114,7 +114,7 @@ class Engine:
     """wasmtime with the settings of guests, and the module that its instances share.
 
     `library` is the path of wasmtime's shared library. `most` is the maximum number of instances, and `memory_bytes`
-    the maximum size of the memory of each. `functions` are what guests call, by name: each takes `arguments` numbers.
+    the maximum size of the memory of each.
 
     Raises:
         WasmError: the library lacks a function, or refuses a setting.

@@ -206,7 +206,7 @@ class _Guest:
         return frames
 
     def send(self, text: str) -> None:
-        """Sends what the guest has written: frames without their headers.
+        """Sends frames that the guest has written without their headers.
 
         Raises:
             Trapped: they are malformed.

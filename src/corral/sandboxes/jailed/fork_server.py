@@ -110,7 +110,7 @@ def fork(guest: StartedGuest, *, writes: bool = False) -> GuestProcess | None:
 
 
 def request(guest: StartedGuest, message: bytes, process: type[P]) -> P | None:
-    """Returns what a server makes for a message with a connection and a lifeline. For the rest see `fork`."""
+    """Sends a message with a connection and a lifeline, and returns their process. For the rest see `fork`."""
     try:
         with child_streams(socket.SOCK_STREAM) as (child, theirs):
             guest.process.ask(message, theirs)

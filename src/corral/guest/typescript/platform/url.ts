@@ -1,15 +1,26 @@
 // URL and URLSearchParams.
 
-import { ask, type Callable, enumerable, iterator, need, type Pair, type Pairs, pairsOf, tag, usv } from "./base.ts";
+import { type Callable, coded, enumerable, iterator, need, type Pair, type Pairs, pairsOf, tag, usv } from "./base.ts";
 import { isObject } from "./intrinsics.ts";
+import { changeUrl, hostOf, hrefOf, originOf, parseQuery, parseUrl, pathOf, type UrlRecord, writeQuery } from "./url_parser.ts";
 
 const { apply } = Reflect;
 const { defineProperty } = Object;
 
-const HREF = 0;
-const PARTS = [
-  "href", "origin", "protocol", "username", "password", "host", "hostname", "port", "pathname", "hash", "search",
-] as const;
+/** Members of a URL, and how to read them. All but the origin can be set. */
+const PARTS: Record<string, (url: UrlRecord) => string> = {
+  href: hrefOf,
+  origin: originOf,
+  protocol: (url) => url.scheme,
+  username: (url) => url.username,
+  password: (url) => url.password,
+  host: hostOf,
+  hostname: (url) => url.host ?? "",
+  port: (url) => url.port,
+  pathname: pathOf,
+  hash: ({ fragment }) => (fragment === null || fragment === "" ? "" : `#${fragment}`),
+  search: ({ query }) => (query === null || query === "" ? "" : `?${query}`),
+};
 let followQuery: (params: URLSearchParams, url: URL, query: string) => void;
 let readQuery: (url: URL, query: string) => void;
 
@@ -32,7 +43,7 @@ export class URLSearchParams {
 
   static #parsed(query: string): Pairs {
     const text = query.startsWith("?") ? query.slice(1) : query;
-    return ask("pairs", text);
+    return parseQuery(text);
   }
 
   #changed(): void {
@@ -108,7 +119,7 @@ export class URLSearchParams {
   }
 
   toString(): string {
-    return ask("query", this.#pairs);
+    return writeQuery(this.#pairs);
   }
 
   [Symbol.iterator](): IterableIterator<Pair> {
@@ -119,21 +130,25 @@ tag(URLSearchParams);
 enumerable(URLSearchParams);
 
 export class URL {
-  #parts: string[];
+  #record: UrlRecord;
   #params: URLSearchParams | undefined;
 
   static {
-    readQuery = (url, query) => url.#set("search", query);
+    readQuery = (url, query) => {
+      url.#record = changeUrl(url.#record, "search", query);
+    };
   }
 
   constructor(url: unknown, base?: unknown) {
     need("Failed to construct 'URL'", arguments, 1);
-    this.#parts = URL.#parsed(url, base);
+    this.#record = URL.#parsed(usv(url), base === undefined ? undefined : usv(base));
   }
 
-  static #parsed(url: unknown, base: unknown): string[] {
-    const first = usv(url);
-    return ask("url", first, base === undefined ? null : usv(base));
+  static #parsed(url: string, base: string | undefined): UrlRecord {
+    const from = base === undefined ? undefined : parseUrl(base);
+    const record = base !== undefined && from === undefined ? undefined : parseUrl(url, from);
+    if (record !== undefined) return record;
+    throw coded(new TypeError(`Invalid URL: '${url}'${base === undefined ? "" : ` with base '${base}'`}`), "ERR_INVALID_URL");
   }
 
   static parse(url: unknown, base?: unknown): URL | null {
@@ -142,7 +157,7 @@ export class URL {
 
   static canParse(url: unknown, base?: unknown): boolean {
     try {
-      URL.#parsed(url, base);
+      URL.#parsed(usv(url), base === undefined ? undefined : usv(base));
       return true;
     } catch {
       return false;
@@ -150,22 +165,19 @@ export class URL {
   }
 
   #set(member: string, value: string): void {
-    this.#parts = ask("changeUrl", this.#parts[HREF]!, member, value);
+    if (member === "href") this.#record = URL.#parsed(value, undefined);
+    else this.#record = changeUrl(this.#record, member, value);
+    if ((member === "href" || member === "search") && this.#params !== undefined) followQuery(this.#params, this, PARTS.search!(this.#record));
   }
 
   static {
-    for (let index = 0; index < PARTS.length; index++) {
-      const member = PARTS[index]!;
+    for (const member of Object.keys(PARTS)) {
       const { get, set } = Object.getOwnPropertyDescriptor({
         get [member]() {
-          return (this as unknown as URL).#parts[index];
+          return PARTS[member]!((this as unknown as URL).#record);
         },
         set [member](value: unknown) {
-          const url = this as unknown as URL;
-          url.#set(member, usv(value));
-          if ((member === "href" || member === "search") && url.#params !== undefined) {
-            followQuery(url.#params, url, url.#parts[PARTS.length - 1]!);
-          }
+          (this as unknown as URL).#set(member, usv(value));
         },
       }, member)!;
       defineProperty(URL.prototype, member, { get: get!, set: member === "origin" ? undefined : set!, configurable: true, enumerable: true });
@@ -175,17 +187,17 @@ export class URL {
   get searchParams(): URLSearchParams {
     if (this.#params === undefined) {
       this.#params = new URLSearchParams();
-      followQuery(this.#params, this, this.#parts[PARTS.length - 1]!);
+      followQuery(this.#params, this, PARTS.search!(this.#record));
     }
     return this.#params;
   }
 
   toString(): string {
-    return this.#parts[HREF]!;
+    return hrefOf(this.#record);
   }
 
   toJSON(): string {
-    return this.#parts[HREF]!;
+    return hrefOf(this.#record);
   }
 }
 tag(URL);

@@ -98,7 +98,7 @@ function nextTimer(): number {
   return next;
 }
 
-/** Begins an execution: its clock is 0 now, and its random numbers follow from what the server draws. */
+/** Begins an execution: its clock is 0 now, and its random numbers follow from a new seed. */
 export function begin(name: string, uncaught: (error: unknown) => void): void {
   programName = name;
   uncaughtBy = uncaught;

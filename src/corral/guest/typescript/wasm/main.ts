@@ -1,5 +1,5 @@
 // Guest of one program in WebAssembly. It has no loop of its own: its server passes frames to `take`, runs all
-// microtasks, and calls `settle`, which says how to go on.
+// microtasks, and calls `settle`, whose result tells how to go on.
 
 import { begin, compile, evaluate, fireTimer, forbidEval, now, send, untilTimer } from "./engine.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
@@ -68,7 +68,7 @@ function start(kind: number, payload: string): void {
   else run.reject(compiled.refusal);
 }
 
-/** Call it when no microtask is left: sends what is to be sent, and returns how to go on. */
+/** Call it when no microtask is left: sends pending frames, and returns how to go on. */
 export function settle(): number {
   const current = run!;
   try {
