@@ -9,4 +9,4 @@ async def add(a: float, b: float) -> float:
 
 corral = Corral([add], sandbox="wasm")
 result = corral.sync.execute("return await tools.add({ a: 1, b: 2 })")
-print(result.value)  # 3
+print(result.value)

@@ -76,6 +76,8 @@ def typescript(request: pytest.FixtureRequest, warm_deno: DenoSandbox, warm_wasm
 
 async def test_values_leave_a_typescript_program_as_the_table_says(typescript: SandboxProvider) -> None:
     rows = table(VALUES, "in the program | in Python")
+    if typescript.name == "wasm":
+        rows = [row for row in rows if "Temporal" not in row[0]]  # the engine has none
     received: list[Any] = []
     accept = define_tool(name="accept", execute=received.append)
     expressions = ",\n".join(f"(() => ({row[0]}))" for row in rows)

@@ -195,7 +195,7 @@ class _Guest:
         return frames
 
     def _complete(self) -> list[tuple[int, int, bytes]]:
-        """Returns the complete frames of what was received: kind, flag and payload."""
+        """Removes the complete frames from the received bytes, and returns kind, flag and payload of each."""
         frames: list[tuple[int, int, bytes]] = []
         read = self._read
         while len(read) >= _LENGTH and len(read) >= (total := _LENGTH + int.from_bytes(read[:_LENGTH], "big")):

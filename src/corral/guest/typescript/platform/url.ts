@@ -1,6 +1,6 @@
 // URL and URLSearchParams.
 
-import { type Callable, coded, enumerable, iterator, need, type Pair, type Pairs, pairsOf, tag, usv } from "./base.ts";
+import { type Callable, enumerable, iterator, need, type Pair, type Pairs, pairsOf, tag, usv } from "./base.ts";
 import { isObject } from "./intrinsics.ts";
 import { changeUrl, hostOf, hrefOf, originOf, parseQuery, parseUrl, pathOf, type UrlRecord, writeQuery } from "./url_parser.ts";
 
@@ -148,7 +148,7 @@ export class URL {
     const from = base === undefined ? undefined : parseUrl(base);
     const record = base !== undefined && from === undefined ? undefined : parseUrl(url, from);
     if (record !== undefined) return record;
-    throw coded(new TypeError(`Invalid URL: '${url}'${base === undefined ? "" : ` with base '${base}'`}`), "ERR_INVALID_URL");
+    throw new TypeError(`Invalid URL: '${url}'${base === undefined ? "" : ` with base '${base}'`}`);
   }
 
   static parse(url: unknown, base?: unknown): URL | null {
