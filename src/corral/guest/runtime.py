@@ -79,6 +79,7 @@ _PLATFORM = (
     "blobs",
     "buffer",
     "timers",
+    "locale",
     "platform",
 )
 """Modules of the platform, each after its dependencies."""
@@ -88,7 +89,7 @@ _WASM = (
     *(name for name in _PROCESS[: _PROCESS.index("frames")] if name not in ("engine", "platform/timers")),
     "wasm/main",
 )
-"""Modules of the guest in WebAssembly. The platform comes first, because the others use it as they are loaded."""
+"""Modules of the guest in WebAssembly. The platform comes first, because the others use it while they load."""
 WASM_FUNCTIONS = ("take", "settle", "fire")
 """Functions by which the server drives that guest."""
 _CLIENT = ("values", "failures", "tools", "client")

@@ -230,7 +230,7 @@ class Engine:
 
 
 class Instance:
-    """Instance of an engine's module: a memory and functions of its own. Only one thread at a time may use it.
+    """Instance of an engine's module: its own memory and functions. Only one thread at a time may use it.
 
     `on_tick` is called after each `ticks` of the engine's clock while code runs. If it returns False, the code ends.
 

@@ -1,6 +1,6 @@
 """The image of guests in WebAssembly: QuickJS with the guest's code already evaluated, as a compiled module.
 
-`python -I -m corral.guest.wasm.image` makes one from a request on standard input. It is a process of its own, so that
+`python -I -m corral.guest.wasm.image` makes one from a request on standard input. It is a separate process, so that
 the host never loads the engine.
 """
 

@@ -1,4 +1,4 @@
-"""Server of guests in WebAssembly: runs the programs of one owner, each in an instance of its own.
+"""Server of guests in WebAssembly: runs the programs of one owner, each in a separate instance.
 
 It is the last of the modules that `boot.py` loads. Requests for executions arrive on its standard input, like those of
 the Python guests' fork server:

@@ -3,7 +3,8 @@
 import { type Callable, dictionary, enumerable, iterator, need, type Pair, type Pairs, pairsOf, tag, usv } from "./base.ts";
 import { bytesOf, isObject } from "./intrinsics.ts";
 import { decodeUtf8, encodeText } from "./text.ts";
-import { URLSearchParams } from "./url.ts";
+import { AbortController, type AbortSignal } from "./events.ts";
+import { URL, URLSearchParams } from "./url.ts";
 
 const { apply } = Reflect;
 const { parse, stringify } = JSON;
@@ -250,3 +251,83 @@ export class Response {
 }
 tag(Response);
 enumerable(Response);
+
+const METHODS = /^(?:delete|get|head|options|post|put)$/i;
+
+/** Request created by a program. Its body is kept as that of a response. */
+export class Request {
+  #url: string;
+  #method: string;
+  #headers: Headers;
+  #redirect: string;
+  #signal: AbortSignal;
+  #content: Response;
+
+  constructor(input: unknown, init?: unknown) {
+    need("Failed to construct 'Request'", arguments, 1);
+    const options = dictionary(init);
+    const from = isObject(input) && #content in input ? input : undefined;
+    this.#url = from === undefined ? `${new URL(input)}` : from.#url;
+    const method = `${options.method ?? from?.method ?? "GET"}`;
+    this.#method = METHODS.test(method) ? method.toUpperCase() : method;
+    this.#headers = new Headers(options.headers ?? from?.headers);
+    this.#redirect = `${options.redirect ?? from?.redirect ?? "follow"}`;
+    this.#signal = (options.signal ?? from?.signal ?? new AbortController().signal) as AbortSignal;
+    const { body } = options;
+    const hasBody = body !== undefined && body !== null;
+    if (hasBody && (this.#method === "GET" || this.#method === "HEAD")) throw new TypeError("Request with GET/HEAD method cannot have body.");
+    this.#content = from !== undefined && !hasBody ? from.#content.clone() : new Response(body, { headers: this.#headers });
+    const type = this.#content.headers.get("content-type");
+    if (hasBody && type !== null && !this.#headers.has("content-type")) this.#headers.set("content-type", type);
+  }
+
+  get url(): string {
+    return this.#url;
+  }
+
+  get method(): string {
+    return this.#method;
+  }
+
+  get headers(): Headers {
+    return this.#headers;
+  }
+
+  get redirect(): string {
+    return this.#redirect;
+  }
+
+  get signal(): AbortSignal {
+    return this.#signal;
+  }
+
+  get bodyUsed(): boolean {
+    return this.#content.bodyUsed;
+  }
+
+  text(): Promise<string> {
+    return this.#content.text();
+  }
+
+  json(): Promise<unknown> {
+    return this.#content.json();
+  }
+
+  bytes(): Promise<Uint8Array> {
+    return this.#content.bytes();
+  }
+
+  arrayBuffer(): Promise<ArrayBuffer> {
+    return this.#content.arrayBuffer();
+  }
+
+  blob(): Promise<Blob> {
+    return this.#content.blob();
+  }
+
+  clone(): Request {
+    return new Request(this);
+  }
+}
+tag(Request);
+enumerable(Request);

@@ -2,21 +2,61 @@
 // numbers that the host draws.
 
 import { ask, dictionary, DOMException, enumerable, guarded, type Host, illegal, need, openHost, OURS, tag } from "./base.ts";
-import { Blob, Headers, Response } from "./blobs.ts";
+import { Blob, Headers, Request, Response } from "./blobs.ts";
 import { Buffer } from "./buffer.ts";
 import { AbortController, AbortSignal, CustomEvent, Event, EventTarget } from "./events.ts";
 import { arrayName, bytesOf, clone } from "./intrinsics.ts";
 import { atob, btoa, TextDecoder, TextEncoder } from "./text.ts";
+import { defineLocale } from "./locale.ts";
 import { makeTimers } from "./timers.ts";
 import { URL, URLSearchParams } from "./url.ts";
 
 const { isView } = ArrayBuffer;
+const { defineProperty } = Object;
 const INTEGERS = /^(Big)?(Int|Uint)\d+(Clamped)?Array$/;
 
 const random = (count: number): Uint8Array => Uint8Array.fromBase64(ask("random", count));
 
+const DIGESTS: Record<string, string> = { __proto__: null as never, "SHA-1": "sha1", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512" };
+
+/** The part of `crypto.subtle` that needs no keys. */
+class SubtleCrypto {
+  #ours = true;
+
+  constructor(ours?: unknown) {
+    if (ours !== OURS) throw illegal();
+  }
+
+  async digest(algorithm: unknown, data: unknown): Promise<ArrayBuffer> {
+    void this.#ours;
+    need("Failed to execute 'digest' on 'SubtleCrypto'", arguments, 2);
+    const name = `${dictionary(algorithm).name ?? algorithm}`.toUpperCase();
+    const digest = DIGESTS[name];
+    if (digest === undefined) throw new DOMException("Unrecognized algorithm name", "NotSupportedError");
+    const bytes = bytesOf(data);
+    if (bytes === undefined) throw new TypeError("Failed to execute 'digest' on 'SubtleCrypto': Argument 2 is not an ArrayBuffer or a view on one");
+    return Uint8Array.fromBase64(ask("digest", digest, bytes.toBase64())).buffer as ArrayBuffer;
+  }
+
+  static {
+    for (const name of ["encrypt", "decrypt", "sign", "verify", "generateKey", "deriveKey", "deriveBits", "importKey", "exportKey", "wrapKey", "unwrapKey"]) {
+      defineProperty(SubtleCrypto.prototype, name, {
+        async value() {
+          throw new DOMException(`crypto.subtle.${name} is absent in this engine, which has digests only: use a tool, or run the program with sandbox="deno"`, "NotSupportedError");
+        },
+        writable: true, configurable: true, enumerable: true,
+      });
+    }
+  }
+}
+
 class Crypto {
   #ours = true;
+  #subtle = new SubtleCrypto(OURS);
+
+  get subtle(): SubtleCrypto {
+    return this.#subtle;
+  }
 
   constructor(ours?: unknown) {
     if (ours !== OURS) throw illegal();
@@ -45,10 +85,9 @@ class Crypto {
     return bytes.toHex().replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
   }
 }
-tag(Crypto);
-enumerable(Crypto);
+tag(Crypto, SubtleCrypto);
+enumerable(Crypto, SubtleCrypto);
 
-const { defineProperty } = Object;
 const queue = queueMicrotask;
 
 function structuredClone(value: unknown, options?: unknown): unknown {
@@ -70,8 +109,9 @@ function guardedQueue(callback: () => void): void {
 /** Defines the platform in the global scope. */
 export function definePlatform(host: Host): void {
   openHost(host);
+  if (typeof Intl === "undefined") defineLocale();
   const parts = {
-    AbortController, AbortSignal, Blob, Buffer, Crypto, CustomEvent, DOMException, Event, EventTarget, Headers, Response,
+    AbortController, AbortSignal, Blob, Buffer, Crypto, SubtleCrypto, CustomEvent, DOMException, Event, EventTarget, Headers, Request, Response,
     TextDecoder, TextEncoder, URL, URLSearchParams, atob, btoa, structuredClone,
     queueMicrotask: guardedQueue,
     crypto: new Crypto(OURS),

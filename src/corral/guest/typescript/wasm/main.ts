@@ -1,4 +1,4 @@
-// Guest of one program in WebAssembly. It has no loop of its own: its server passes frames to `take`, runs all
+// Guest of one program in WebAssembly. It has no loop: its server passes frames to `take`, runs all
 // microtasks, and calls `settle`, whose result tells how to go on.
 
 import { begin, compile, evaluate, fireTimer, forbidEval, now, send, untilTimer } from "./engine.ts";
