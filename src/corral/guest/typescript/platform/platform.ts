@@ -32,7 +32,7 @@ class SubtleCrypto {
     need("Failed to execute 'digest' on 'SubtleCrypto'", arguments, 2);
     const name = `${dictionary(algorithm).name ?? algorithm}`.toUpperCase();
     const digest = DIGESTS[name];
-    if (digest === undefined) throw new DOMException("Unrecognized algorithm name", "NotSupportedError");
+    if (digest === undefined) throw new DOMException(`Algorithm '${dictionary(algorithm).name ?? algorithm}' is not supported`, "NotSupportedError");
     const bytes = bytesOf(data);
     if (bytes === undefined) throw new TypeError("Failed to execute 'digest' on 'SubtleCrypto': Argument 2 is not an ArrayBuffer or a view on one");
     return Uint8Array.fromBase64(ask("digest", digest, bytes.toBase64())).buffer as ArrayBuffer;

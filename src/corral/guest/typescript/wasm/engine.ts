@@ -139,9 +139,47 @@ function nameFrames(): void {
     const name = apply(getFunctionName, this, []) as string | null;
     return name === null || name === "" || name === "<anonymous>" ? place : `${name} (${place})`;
   };
-  defineProperty(prototype, "toString", { value, writable: true, configurable: true, enumerable: false });
+  const nothing = (): undefined => undefined;
+  const never = (): boolean => false;
+  const methods = {
+    toString: value, getThis: nothing, getTypeName: nothing, getMethodName: nothing, getEvalOrigin: nothing, getPromiseIndex: () => null,
+    isToplevel: never, isEval: never, isConstructor: never, isAsync: never, isPromiseAll: never,
+  };
+  for (const [name, method] of Object.entries(methods)) {
+    defineProperty(prototype, name, { value: method, writable: true, configurable: true, enumerable: false });
+  }
 }
 nameFrames();
+
+/** Objects that the running turn has looked up in a WeakRef, which the language keeps until its end. */
+let kept: object[] = [];
+
+/** Ends a turn: call it when no microtask is left. */
+export const endTurn = (): void => {
+  if (kept.length > 0) kept = [];
+};
+
+/** Keeps the targets of a WeakRef for the turn. This engine counts references, and would free them at once. */
+function keepTargets(): void {
+  const Engine = WeakRef;
+  const { deref } = Engine.prototype;
+  const keep = (target: object): void => void (kept[kept.length] = target);
+  class Kept extends Engine<object> {
+    constructor(target: object) {
+      super(target);
+      keep(target);
+    }
+
+    override deref(): object | undefined {
+      const target = apply(deref, this, []) as object | undefined;
+      if (target !== undefined) keep(target);
+      return target;
+    }
+  }
+  defineProperty(Kept, "name", { value: "WeakRef" });
+  scope.WeakRef = Kept;
+}
+keepTargets();
 
 /** Makes `eval` and the constructors of functions fail as in an engine that does not compile strings. */
 export function forbidEval(): void {

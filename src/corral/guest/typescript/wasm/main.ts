@@ -1,7 +1,7 @@
 // Guest of one program in WebAssembly. It has no loop: its server passes frames to `take`, runs all
 // microtasks, and calls `settle`, whose result tells how to go on.
 
-import { begin, compile, evaluate, fireTimer, forbidEval, now, send, untilTimer } from "./engine.ts";
+import { begin, compile, endTurn, evaluate, fireTimer, forbidEval, now, send, untilTimer } from "./engine.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
@@ -72,8 +72,9 @@ function start(kind: number, payload: string): void {
 export function settle(): number {
   const current = run!;
   try {
+    endTurn();
     current.resumePump();
-    if (!current.over) current.checkForDeadlock();
+    if (!current.over && untilTimer() < 0) current.checkForDeadlock(); // an AbortSignal has timers that nothing watches
     if (current.over) {
       if (!current.close()) return AGAIN;
       current.exit();
