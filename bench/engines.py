@@ -53,6 +53,7 @@ CORRAL_ENGINES: Final[Mapping[str, CorralEngine]] = {
     "none": CorralEngine(title="Deno, tier none", options={"tier": "none"}),
     "landlock": CorralEngine(title="Deno, tier landlock", options={"tier": "landlock"}),
     "namespaces": CorralEngine(title="Deno, tier namespaces", options={"tier": "namespaces"}),
+    "wasm": CorralEngine(title="QuickJS in WebAssembly", provider="wasm", packages=("wasmtime", "quickjs-rs")),
 }
 
 

@@ -27,7 +27,7 @@ MATRIX: dict[str, int] = {
     "programs": 1,
     "protocols": 2,
     "running": 42,
-    "sandboxes": 8,
+    "sandboxes": 10,
     "security": 25,
     "sessions": 55,
     "shells": 387,

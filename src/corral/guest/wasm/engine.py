@@ -12,17 +12,14 @@ from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
-MAX_BYTES = 1 << 32
-"""Maximum size of an instance's memory: addresses have 32 bits."""
 _TABLE_ELEMENTS = 8192
+_NONE, _SPEED = 0, 1
+"""Members of `wasmtime_opt_level_enum`."""
 _MOST_ARGUMENTS = 5
 _RAW_BYTES = 16
 """Size of `wasmtime_val_raw_t`, which has room for a vector."""
 _I32 = 0
 """Kind of a 32-bit integer in `wasm_valkind_t`."""
-_FUNCTION = 0
-_MEMORY = 3
-"""Kinds of a `wasmtime_extern_t`."""
 _STACK_BYTES = 4 << 20
 """Stack of WebAssembly's frames. The engine's own limit, 512 KiB of the stack in memory, is reached first."""
 THREAD_STACK_BYTES = _STACK_BYTES + (4 << 20)
@@ -64,6 +61,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wasm_config_new": (c_void_p,),
     "wasmtime_config_epoch_interruption_set": (None, c_void_p, c_bool),
     "wasmtime_config_async_stack_size_set": (None, c_void_p, c_size_t),
+    "wasmtime_config_cranelift_opt_level_set": (None, c_void_p, c_uint8),
     "wasmtime_config_max_wasm_stack_set": (None, c_void_p, c_size_t),
     "wasmtime_pooling_allocation_config_new": (c_void_p,),
     "wasmtime_pooling_allocation_config_delete": (None, c_void_p),
@@ -114,13 +112,13 @@ class Engine:
     """wasmtime with the settings of guests, and the module that its instances share.
 
     `library` is the path of wasmtime's shared library. `most` is the maximum number of instances, and `memory_bytes`
-    the maximum size of the memory of each.
+    the maximum size of the memory of each. If it `optimizes`, compiling takes longer.
 
     Raises:
         WasmError: the library lacks a function, or refuses a setting.
     """
 
-    def __init__(self, library: str, *, most: int, memory_bytes: int) -> None:
+    def __init__(self, library: str, *, most: int, memory_bytes: int, optimizes: bool = True) -> None:
         self.c: Any = ctypes.CDLL(library)
         try:
             for name, (result, *arguments) in _SIGNATURES.items():
@@ -130,6 +128,7 @@ class Engine:
             raise WasmError(f"this version of wasmtime is not supported: {error}") from None
         config = self.c.wasm_config_new()
         self.c.wasmtime_config_epoch_interruption_set(config, True)
+        self.c.wasmtime_config_cranelift_opt_level_set(config, _SPEED if optimizes else _NONE)
         self.c.wasmtime_config_async_stack_size_set(config, 2 * _STACK_BYTES)  # unused, but it has to be larger
         self.c.wasmtime_config_max_wasm_stack_set(config, _STACK_BYTES)
         pool = self.c.wasmtime_pooling_allocation_config_new()
@@ -260,6 +259,9 @@ class Instance:
         self._arguments = [c_int32.from_buffer(self._raw, index * _RAW_BYTES) for index in range(_MOST_ARGUMENTS)]
         self._result = c_uint32.from_buffer(self._raw)
         self._trap = c_void_p()
+        self._to_trap = byref(self._trap)
+        self._base = c.wasmtime_memory_data(self._context, self._export("memory"))
+        self._size = self.size
 
     def _epoch_callback(self, on_tick: Callable[[], bool], ticks: int) -> Callable[..., int | None]:
         new_error = self._c.wasmtime_error_new
@@ -294,18 +296,18 @@ class Instance:
         Raises:
             Trapped: its code was ended.
         """
-        for cell, argument in zip(self._arguments, arguments, strict=False):
-            cell.value = argument
+        for index, argument in enumerate(arguments):
+            self._arguments[index].value = argument
         trap = self._trap
-        trap.value = None
-        error = self._c.wasmtime_func_call_unchecked(
-            self._context, self._export(name), self._raw, _MOST_ARGUMENTS, byref(trap)
-        )
+        function = self._exports.get(name) or self._export(name)
+        error = self._c.wasmtime_func_call_unchecked(self._context, function, self._raw, _MOST_ARGUMENTS, self._to_trap)
         if error or trap.value:
             try:
                 self._engine.check(error, trap)
             except WasmError as failure:
                 raise Trapped(str(failure)) from None
+            finally:
+                trap.value = None
         return self._result.value
 
     @property
@@ -313,21 +315,25 @@ class Instance:
         """Size of its memory in bytes."""
         return self._c.wasmtime_memory_data_size(self._context, self._export("memory"))
 
-    def read(self, address: int, size: int) -> bytes:
-        """Returns bytes of its memory.
+    def _place(self, address: int, size: int) -> int:
+        """Returns the address in this process. Memory only grows, and stays where it is.
 
         Raises:
             Trapped: the memory is not that large.
         """
-        if address + size > self.size:
-            raise Trapped("the guest named memory that it does not have")
-        return ctypes.string_at(self._c.wasmtime_memory_data(self._context, self._export("memory")) + address, size)
+        if address + size > self._size:
+            self._size = self.size
+            if address + size > self._size:
+                raise Trapped("the guest named memory that it does not have")
+        return self._base + address
+
+    def read(self, address: int, size: int) -> bytes:
+        """Returns bytes of its memory. Raises as `_place`."""
+        return ctypes.string_at(self._place(address, size), size)
 
     def write(self, address: int, data: bytes) -> None:
-        """Writes bytes into its memory. Raises as `read`."""
-        if address + len(data) > self.size:
-            raise Trapped("the guest named memory that it does not have")
-        ctypes.memmove(self._c.wasmtime_memory_data(self._context, self._export("memory")) + address, data, len(data))
+        """Writes bytes into its memory. Raises as `_place`."""
+        ctypes.memmove(self._place(address, len(data)), data, len(data))
 
     def close(self) -> None:
         """Frees it. Idempotent."""

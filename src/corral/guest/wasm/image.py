@@ -21,6 +21,9 @@ HANDLES = "handles.json"
 BUFFER_BYTES = 1 << 16
 STACK_BYTES = 512 << 10
 """Maximum stack of programs, of the 1 MiB that the module has in its memory."""
+_GARBAGE = "for (let n = 0; n < 100000; n++) [{ n }]"
+"""Has the engine collect garbage, which also sets the size at which it will do so next. Otherwise every instance would
+begin with a collection, which writes to all of its memory."""
 _BAKE_BYTES = 256 << 20
 _PAGE = 4096
 _WASM_PAGE = 1 << 16
@@ -103,7 +106,7 @@ class _Maker:
             key = self.put(encoded)
             self.check(instance.call("get_prop", scope, key, len(encoded), out), name)
             handles[name] = self.number(out)
-        cleared = f"for (const name of {json.dumps(names)}) delete globalThis[name]".encode()
+        cleared = f"for (const name of {json.dumps(names)}) delete globalThis[name];{_GARBAGE}".encode()
         self.check(instance.call("eval_code", self.put(cleared), len(cleared), out), "the end of the guest")
         instance.call("run_gc")
         return handles
@@ -115,7 +118,7 @@ def make_image(library: str, module: bytes, script: str, names: list[str], funct
     Raises:
         WasmError: the engine or the guest fails.
     """
-    engine = Engine(library, most=1, memory_bytes=_BAKE_BYTES)
+    engine = Engine(library, most=1, memory_bytes=_BAKE_BYTES, optimizes=False)
     raw = folder / "raw.cwasm"
     raw.write_bytes(engine.compile(module))
     engine.load(str(raw), HostImports().functions)
@@ -125,7 +128,8 @@ def make_image(library: str, module: bytes, script: str, names: list[str], funct
     maker.instance.close()
     raw.unlink()
     (folder / HANDLES).write_text(json.dumps(handles), encoding="utf-8")
-    (folder / MODULE).write_bytes(engine.compile(baked(module, memory)))
+    optimizing = Engine(library, most=1, memory_bytes=_BAKE_BYTES)
+    (folder / MODULE).write_bytes(optimizing.compile(baked(module, memory)))
 
 
 def baked(module: bytes, memory: bytes) -> bytes:

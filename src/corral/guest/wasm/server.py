@@ -56,8 +56,10 @@ _GUEST_BYTES = 4 << 20
 """Memory of a guest that has run nothing yet."""
 _FULL = 0.9
 """Part of the memory in use from which a failure means that it is used up."""
-_AGAIN, _ENDED, _WAIT = -3, -2, -1
-"""Results of `settle` in guest/typescript/wasm/main.ts. Others are milliseconds until a timer is due."""
+_AGAIN, _ENDED = "?", "!"
+"""Results of a turn: see guest/typescript/wasm/main.ts. Others are milliseconds until a timer is due."""
+_RESULT = re.compile(r"[?!]|\d{1,16}(?:\.\d{1,20})?(?:e-\d{1,3})?", re.ASCII)
+_MOST_MILLISECONDS = 1e9
 _FROM_GUEST = {FrameKind.CALL, FrameKind.LOG, FrameKind.EXIT, FrameKind.OUTCOME, FrameKind.CREDIT, FrameKind.CANCEL}
 _HEAD = 3
 """Characters before the payload of a frame of the guest: its kind, and 1 if it is tagged."""
@@ -80,18 +82,19 @@ class _Guest:
 
     def __init__(self, server: _Server) -> None:
         self._server = server
-        self.instance = Instance(server.engine, self._tick, _TICKS)
-        self.instance.call("set_memory_limit", server.memory_bytes + _GUEST_BYTES)
         self._handles = server.handles
         self._connection: socket.socket | None = None
         self._poll = select.poll()
         self._nonce = NO_NONCE
-        self.seconds_left = 0.0
+        self.seconds_left = float("inf")
         self._started = 0.0
         self.is_out_of_cpu = False
         self._is_gone = False
         self.ended = False
         self._read = bytearray()
+        self._result = ""
+        self.instance = Instance(server.engine, self._tick, _TICKS)  # which can call `_tick` already
+        self.instance.call("set_memory_limit", server.memory_bytes + _GUEST_BYTES)
 
     # --- one execution
 
@@ -123,17 +126,17 @@ class _Guest:
 
     def _settle(self) -> float | None:
         """Runs all microtasks. Returns the seconds until a timer is due, or None if there is none."""
-        call = self.instance.call
-        while True:
-            while call("execute_pending_jobs") not in (0, 0xFFFFFFFF):
-                pass
-            milliseconds = self._number("settle")
-            self._check_cpu()
-            if milliseconds == _ENDED:
-                self.ended = True
-                return None
-            if milliseconds != _AGAIN:
-                return None if milliseconds == _WAIT else milliseconds / 1000
+        while (result := self._turn()) == _AGAIN:
+            pass
+        self.ended = result == _ENDED
+        return None if self.ended or not result else min(float(result), _MOST_MILLISECONDS) / 1000
+
+    def _turn(self) -> str:
+        self._result = ""
+        self.instance.call("execute_pending_jobs")
+        self._call("settle")
+        self._check_cpu()
+        return self._result
 
     def _check_cpu(self) -> None:
         now = time.thread_time()
@@ -206,11 +209,14 @@ class _Guest:
         return frames
 
     def send(self, text: str) -> None:
-        """Sends frames that the guest has written without their headers.
+        """Sends frames that the guest has written without their headers, or notes the result of a turn.
 
         Raises:
             Trapped: they are malformed.
         """
+        if _RESULT.fullmatch(text):
+            self._result = text
+            return
         parts: list[bytes] = []
         for line in text.encode("utf-8", "replace").split(b"\n"):
             kind = line[:2]
@@ -248,13 +254,13 @@ class _Guest:
         self._call("take", 1)
         instance.call("free_value", text)
 
-    def _call(self, name: str, count: int = 0) -> int:
-        """Calls one of the guest's functions. Returns the address of the result's handle."""
+    def _call(self, name: str, count: int = 0) -> None:
+        """Calls one of the guest's functions."""
         handles = self._handles
         out = handles["out"]
         if self.instance.call("call_function", handles[name], handles["undefined"], handles["arguments"], count, out):
             raise Trapped(f"the guest's `{name}` failed: {self._failure()}")
-        return out
+        self.instance.call("free_value", int.from_bytes(self.instance.read(out, 4), "little"))
 
     def _failure(self) -> str:
         out = self._handles["out"]
@@ -265,15 +271,6 @@ class _Guest:
             return text_in(self.instance, int.from_bytes(self.instance.read(out, 4), "little"))
         except WasmError:
             return "an error"
-
-    def _number(self, name: str) -> int:
-        out = self._call(name)
-        handle = int.from_bytes(self.instance.read(out, 4), "little")
-        if self.instance.call("get_number", handle, out):
-            raise Trapped(f"the guest's `{name}` returned no number")
-        (number,) = struct.unpack("<d", self.instance.read(out, 8))
-        self.instance.call("free_value", handle)
-        return int(min(max(number, _AGAIN), 1e9))
 
     def grant_reserve(self) -> bool:
         """Returns True, and the memory to report it, if the program has used up its memory."""
@@ -439,7 +436,7 @@ def _answer(guest: _Guest, question: str) -> str:
                 value = _ANSWERS[name](*arguments)
     except _Refused as error:
         return json.dumps({"error": error.parts})
-    except (ValueError, TypeError, LookupError, RecursionError):  # only a program that has replaced JSON asks so
+    except Exception:  # only a program that has taken the guest apart asks such questions
         return json.dumps({"error": ["TypeError", "", "the question is malformed"]})
     return json.dumps({"value": value})
 

@@ -48,7 +48,8 @@ let programName = "";
 const timers = create(null) as Record<number, Timer>;
 let lastTimer = 0;
 
-export const send: (frames: string) => void = (frames) => apply(server.send, undefined, [frames]);
+/** Sends frames, or the result of a turn. */
+export const send: (text: string) => void = (text) => apply(server.send, undefined, [text]);
 export const ask = (name: string): unknown => (JSON.parse(server.answer(`["${name}"]`)) as { value: unknown }).value;
 export const now = (): number => clock() - origin;
 
@@ -150,6 +151,41 @@ function nameFrames(): void {
   }
 }
 nameFrames();
+
+/** Has `Error.captureStackTrace` write the stack only when it is read, as V8 does: each call of a tool captures one. */
+function captureLazily(): void {
+  const capture = Error as unknown as {
+    prepareStackTrace: ((error: object, sites: CallSite[]) => unknown) | undefined;
+    captureStackTrace(target: object, boundary?: unknown): void;
+  };
+  const { captureStackTrace } = capture;
+  const collect = (_: object, sites: CallSite[]): CallSite[] => sites;
+  const value = (target: object, boundary?: unknown): void => {
+    const { prepareStackTrace } = capture;
+    const holder = {} as { stack: CallSite[] };
+    capture.prepareStackTrace = collect;
+    try {
+      apply(captureStackTrace, capture, [holder, boundary]);
+    } finally {
+      capture.prepareStackTrace = prepareStackTrace;
+    }
+    const { stack: sites } = holder;
+    let stack: unknown;
+    defineProperty(target, "stack", {
+      configurable: true,
+      enumerable: false,
+      get() {
+        if (sites !== undefined) stack ??= typeof prepareStackTrace === "function" ? prepareStackTrace(target, sites) : sites.join("\n");
+        return stack;
+      },
+      set(written: unknown) {
+        stack = written;
+      },
+    });
+  };
+  defineProperty(Error, "captureStackTrace", { value, writable: true, configurable: true, enumerable: false });
+}
+captureLazily();
 
 /** Objects that the running turn has looked up in a WeakRef, which the language keeps until its end. */
 let kept: object[] = [];

@@ -7,10 +7,9 @@ import { Kind } from "../kinds.ts";
 import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
 import { decodeValue } from "../values.ts";
 
-/** Results of `settle`: milliseconds until the next timer, or one of these. */
-const WAIT = -1;
-const ENDED = -2;
-const AGAIN = -3;
+/** Results of a turn, which have no frame's length: milliseconds until the next timer, or one of these. */
+const ENDED = "!";
+const AGAIN = "?";
 const HEAD = 3;
 
 const { apply } = Reflect;
@@ -68,26 +67,26 @@ function start(kind: number, payload: string): void {
   else run.reject(compiled.refusal);
 }
 
-/** Call it when no microtask is left: sends pending frames, and returns how to go on. */
-export function settle(): number {
+/** Call it when no microtask is left: sends pending frames, and how to go on unless that is to wait for a frame. */
+export function settle(): void {
   const current = run!;
   try {
     endTurn();
     current.resumePump();
-    if (!current.over && untilTimer() < 0) current.checkForDeadlock(); // an AbortSignal has timers that nothing watches
-    if (current.over) {
-      if (!current.close()) return AGAIN;
+    const milliseconds = untilTimer();
+    if (!current.over && milliseconds < 0) current.checkForDeadlock(); // an AbortSignal has timers that nothing watches
+    if (!current.over) {
+      flush();
+      if (milliseconds >= 0) send(`${milliseconds}`);
+    } else if (current.close()) {
       current.exit();
-      return ENDED;
-    }
-    flush();
+      send(ENDED);
+    } else send(AGAIN);
   } catch (error) {
     current.breakDown(error);
     current.exit();
-    return ENDED;
+    send(ENDED);
   }
-  const milliseconds = untilTimer();
-  return milliseconds < 0 ? WAIT : milliseconds;
 }
 
 /** Runs the next timer, if it is due. */
