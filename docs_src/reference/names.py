@@ -24,7 +24,8 @@ MODULES: Mapping[str, str] = {
     "corral.containment": "ContainmentKind",
     "corral.errors": "AccessDenied BridgeError LedgerError ProgramError SandboxError",
     "corral.ledger": "Ledger MemoryLedger PostgresLedger Retry Settled SqliteLedger",
-    "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel SandboxProvider Sandbox Job",
+    "corral.sandboxes": "DenoSandbox CPythonSandbox FramedProvider GuestChannel ChannelLost LocalGuest "
+    "SandboxProvider Sandbox Job",
     "corral.packages": "NpmPackages PythonPackages",
     "corral.compilers": "*",
     "corral.sandboxes.monty": "*",

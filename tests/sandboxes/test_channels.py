@@ -19,8 +19,9 @@ import pytest
 from corral import Containment, Corral, ExecutionResult, Limits, tool
 from corral.containment import ContainmentKind
 from corral.errors import ConfigError, LimitNotEnforceable, StartFailed
+from corral.guest import FrameKind, encode_frame
 from corral.plugins import load_by_name
-from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles, PostMortem
+from corral.sandboxes import ChannelLost, CPythonSandbox, FramedProvider, GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.framed import link
 from corral.types import Language, LimitName, SandboxConfig
 from tests.conftest import TOOLS
@@ -259,6 +260,46 @@ class Channel(GuestChannel):
             await anyio.sleep_forever()
 
 
+class Pushed(GuestChannel):
+    """A scripted guest whose output is pushed: at once up to READY, the rest when START was sent."""
+
+    def __init__(self, *pieces: bytes, seconds: list[float] | None = None, error: Exception | None = None) -> None:
+        self.pieces, self.seconds, self.error = pieces, seconds or [], error
+        self.sent: list[bytes] = []
+        self.limit = 0.0
+        self.closed = 0
+
+    def attach(
+        self,
+        receive: Callable[[bytes], None],
+        ended: Callable[[Exception | None], None],
+        on_cpu: Callable[[float], None],
+    ) -> bool:
+        self.receive, self.ended, self.on_cpu = receive, ended, on_cpu
+        receive(READY[:5])
+        receive(READY[5:])
+        return True
+
+    def send_now(self, data: bytes | bytearray) -> int:
+        self.sent.append(bytes(data[:10]))  # the rest goes to `send`
+        return min(10, len(data))
+
+    async def send(self, data: bytes) -> None:
+        self.sent.append(data)
+        for each in self.seconds:
+            self.on_cpu(each)
+        for each in self.pieces:
+            self.receive(each)
+        if self.error is not None or not self.seconds:
+            self.ended(self.error)
+
+    async def post_mortem(self) -> PostMortem:
+        return PostMortem(status=3)
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
 class Provider(FramedProvider):
     name = "test"
     languages = frozenset({"typescript"})
@@ -274,7 +315,7 @@ class Provider(FramedProvider):
         return self.channel
 
 
-async def run(channel: Channel, provider: type[Provider] = Provider, **limits: Any) -> ExecutionResult:
+async def run(channel: GuestChannel, provider: type[Provider] = Provider, **limits: Any) -> ExecutionResult:
     limits_ = Limits(**limits)
     async with Corral(sandbox=provider(channel), containment="none", limits=limits_, check=False) as corral:
         with anyio.fail_after(20):
@@ -371,6 +412,61 @@ async def test_a_channel_that_does_not_close_is_given_up(
     assert result.error is not None
     assert result.error.code == "sandbox_lost"
     assert "not closed within 0.05 s" in caplog.text
+
+
+@both_loops
+@pytest.mark.parametrize(
+    ("channel", "code", "message", "logged"),
+    [
+        (lambda: Pushed(), "sandbox_lost", "the sandbox's process ended without a result (status 3)", True),
+        (lambda: Pushed(error=OSError("reset")), "sandbox_lost", "ended without a result", True),
+        (lambda: Pushed(error=ChannelLost("rack 7 is dark")), "sandbox_lost", "is lost: rack 7 is dark", False),
+        (lambda: Pushed(READY), "malformed_message", "the sandbox", False),
+        (lambda: Pushed(seconds=[0.5, 2.5]), "program_timeout", "its 2 s of processor time", False),
+    ],
+)
+async def test_a_pushed_channel_ends_its_execution_only(
+    channel: Callable[[], Pushed], code: str, message: str, logged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = channel()
+    result = await run(made, cpu_seconds=2)
+    assert result.error is not None
+    assert (result.error.code, made.closed) == (code, 1)
+    assert message in result.error.message
+    assert len(made.sent[0]) == 10, "the first bytes of START are sent at once, and the rest after them"
+    assert b'"code"' in b"".join(made.sent)
+    assert bool(caplog.records) is logged
+
+
+async def test_a_pushed_channel_that_writes_before_its_program_is_not_kept_in_memory() -> None:
+    class Early(Pushed):
+        def attach(
+            self,
+            receive: Callable[[bytes], None],
+            ended: Callable[[Exception | None], None],
+            on_cpu: Callable[[float], None],
+        ) -> bool:
+            for _ in range(1000):
+                receive(b"x" * 1000)
+            return super().attach(receive, ended, on_cpu)
+
+    with pytest.raises(StartFailed, match="did not start the guest"):
+        await run(Early())
+
+
+async def test_a_local_guest_is_bytes_for_whoever_speaks_frames(folder: Path) -> None:
+    del folder
+    async with CPythonSandbox(pool_size=0) as provider:
+        guest = await provider.guest(SandboxConfig(language="python", memory_mb=64))
+        output: list[bytes] = []
+        ended = anyio.Event()
+        start = encode_frame(FrameKind.START, b"[{}]", bytes(16))  # without a program, which the guest refuses
+        async with guest.process.reading(lambda data: (output.append(data), data or ended.set())[0]):
+            await guest.process.write(start)
+            await ended.wait()
+        await guest.aclose()
+        await guest.aclose()
+    assert guest.process.ended
 
 
 def test_the_example_is_short_and_shown_and_imports_public_names_only(installed: None) -> None:

@@ -298,6 +298,8 @@ class SlowLink:
     def kill(self) -> None: ...
 
     def cpu_time(self) -> None: ...
+    def reports_cpu(self, changed: Callable[[], object]) -> bool:
+        return False
 
     def threads(self) -> int:
         return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 
@@ -16,6 +16,8 @@ class PostMortem:
     out_of_memory: bool = False
     stderr: str = ""
     """End of its standard error, for the log. Cut to 16,384 characters."""
+    lost: str = ""
+    """Reason why the channel itself was lost, if that is known and logged already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +38,56 @@ class GuestFiles:
         return [engine, *self.options, f"{folder}/{self.main}"]
 
 
+class ChannelLost(Exception):
+    """Loss of a channel whose provider has already logged the reason, such as the end of a machine with many guests.
+
+    It ends the execution as `sandbox_lost` with this message, and is not logged again.
+    """
+
+
 class GuestChannel(ABC):
     """Connection to the standard input and output of one guest, as bytes.
 
-    An exception from `send`, `received` or `cpu_seconds` is logged, and ends the execution as `sandbox_lost`.
+    Implement `received`, or `attach` if output arrives in callbacks of the event loop. An exception from `send`,
+    `received` or `cpu_seconds` is logged, unless it is a `ChannelLost`, and ends the execution as `sandbox_lost`.
     """
 
     @abstractmethod
     async def send(self, data: bytes) -> None:
         """Writes all of `data` to the guest's input. Sends never overlap."""
 
-    @abstractmethod
     def received(self) -> AsyncIterator[bytes]:
         """Yields the guest's output as it arrives, until its end. Called once.
 
         The next piece is requested once the last one has been handled, so the channel has to limit unread output.
         Several tasks can iterate in turn, so an async generator must not yield inside a cancel scope.
         """
+        raise NotImplementedError(f"{type(self).__name__} implements neither `received` nor `attach`")
+
+    def attach(
+        self,
+        receive: Callable[[bytes], None],
+        ended: Callable[[Exception | None], None],
+        on_cpu: Callable[[float], None],
+    ) -> bool:
+        """Optional: pushes output instead of yielding it, which costs the host a third less. Called once, before READY.
+
+        Returns True if the channel does so. Then it calls `receive` with each piece of output, and `ended` once: with
+        None at the end of the output, with an exception if the channel is lost. If it measures the guest's processor
+        time, it calls `on_cpu` with the seconds used so far whenever they have grown, and `cpu_seconds` is not called.
+        All three are called in the event loop and never raise.
+        """
+        del receive, ended, on_cpu
+        return False
+
+    def send_now(self, data: bytes | bytearray) -> int:
+        """Optional: takes as much of `data` as it can without waiting, and returns the number of bytes. `send` gets the
+        rest."""
+        del data
+        return 0
+
+    def limit_cpu(self, seconds: float) -> None:
+        """Optional: has the place itself end the guest after `seconds` more of processor time. Called before START."""
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -38,7 +38,7 @@ from corral.sandboxes.framed.provider import FramedProvider
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_self_test import SelfTestedStart
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, GuestCommand, GuestStarter
-from corral.sandboxes.jailed.provider import JailedProvider
+from corral.sandboxes.jailed.provider import JailedProvider, LocalGuest
 from corral.sandboxes.pool import default_size
 from corral.types import Capabilities, Language, SandboxConfig
 
@@ -232,13 +232,17 @@ class DenoSandbox(JailedProvider):
         return f"deno {_version('deno')}"
 
     async def start(self, config: SandboxConfig) -> Sandbox:
-        if config.durable:  # the same guest, without the effects of loading packages
-            config = config.model_copy(update={"durable": False, "preloads": None})
         if self._unjailed is not None:
             return await self._unjailed.start(self._with_tier(config))
-        if self._forks is not None and config.owner is not None and self._may_fork(self._forks, config):
-            return await self._forked_or(self._forks.start, super().start, config)
         return await super().start(config)
+
+    @override
+    async def guest(self, config: SandboxConfig) -> LocalGuest:
+        if config.durable:  # the same guest, without the effects of loading packages
+            config = config.model_copy(update={"durable": False, "preloads": None})
+        if self._forks is not None and config.owner is not None and self._may_fork(self._forks, config):
+            return await self._forked_or(self._forks.guest, super().guest, config)
+        return await super().guest(config)
 
     def _may_fork(self, forks: _ForkingDeno, config: SandboxConfig) -> bool:
         if self._fork_failure is not None or not self._in_background or config.space is not None:

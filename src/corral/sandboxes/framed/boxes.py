@@ -234,6 +234,21 @@ class _ChannelInBox(GuestChannel):
     def received(self) -> AsyncIterator[bytes]:
         return self._channel.received()
 
+    def attach(
+        self,
+        receive: Callable[[bytes], None],
+        ended: Callable[[Exception | None], None],
+        on_cpu: Callable[[float], None],
+    ) -> bool:
+        return self._channel.attach(receive, ended, on_cpu)
+
+    def send_now(self, data: bytes | bytearray) -> int:
+        self._ready = True
+        return self._channel.send_now(data)
+
+    def limit_cpu(self, seconds: float) -> None:
+        self._channel.limit_cpu(seconds)
+
     async def cpu_seconds(self) -> float | None:
         return await self._channel.cpu_seconds()
 

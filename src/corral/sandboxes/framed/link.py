@@ -15,7 +15,7 @@ from corral.errors import BridgeError, StartFailed
 from corral.guest import FrameKind, FrameReader, decode_value
 from corral.guest.python.frames import NO_NONCE, NONCE_BYTES, PROTOCOL
 from corral.logs import get_logger
-from corral.sandboxes.channel import GuestChannel, PostMortem
+from corral.sandboxes.channel import ChannelLost, GuestChannel, PostMortem
 
 logger = get_logger("corral.sandboxes")
 
@@ -23,6 +23,8 @@ _CLOSE_SECONDS = 10.0
 _POST_MORTEM_SECONDS = 5.0
 _MEASURE_SECONDS = 0.25
 _READY_BYTES = 100
+_EARLY_BYTES = 64_000
+"""Maximum bytes that a channel may push before START. A guest writes 25."""
 _STDERR_TAIL_CHARS = 16_384
 _REASON_CHARS = 400
 T = TypeVar("T")
@@ -52,6 +54,10 @@ class Link(Protocol):
 
     def cpu_time(self) -> float | None:
         """Returns the guest's processor seconds; None if not measured."""
+        ...
+
+    def reports_cpu(self, changed: Callable[[], object]) -> bool:
+        """Calls `changed` whenever `cpu_time` has grown, if the guest's machine reports it. False if it does not."""
         ...
 
     def threads(self) -> int:
@@ -89,11 +95,18 @@ class ChannelLink:
     def __init__(self, channel: GuestChannel) -> None:
         self.nonce = secrets.token_bytes(NONCE_BYTES)
         self._channel = channel
-        self._output: AsyncIterator[bytes] = aiter(channel.received())
         self._cpu_seconds: float | None = None
         self._receive: Callable[[bytes], None] | None = None
+        self._cpu_changed: Callable[[], object] = lambda: None
+        self._early: list[bytes] | None = []
+        """Output that was pushed before START: READY. None from then on."""
+        self._news = anyio.Event()
+        self._has_ended = False
+        self._lost = ""
         self._closing = anyio.Lock()
         self._closed = False
+        self._pushed = channel.attach(self._take, self._take_end, self._take_cpu)
+        self._output: AsyncIterator[bytes] = self._early_output() if self._pushed else aiter(channel.received())
 
     async def ready(self) -> None:
         """Waits for READY. The caller sets the timeout.
@@ -104,15 +117,31 @@ class ChannelLink:
         reader = ReadyReader()
         async for data in self._output:
             if reader.feed(data):
-                self._cpu_seconds = await self._channel.cpu_seconds()
+                if not self._pushed:
+                    self._cpu_seconds = await self._channel.cpu_seconds()
                 return
         traces = await self.post_mortem()
         status = "" if traces.status is None else f" with status {traces.status}"
-        reason = " ".join(traces.stderr.split())[-_REASON_CHARS:]
+        reason = " ".join(traces.stderr.split())[-_REASON_CHARS:] or traces.lost
         raise StartFailed(f"the guest ended{status} before it was ready: {reason or 'it left no reason'}")
+
+    def limit_cpu(self, seconds: float) -> None:
+        self._channel.limit_cpu(seconds)
 
     @asynccontextmanager
     async def reading(self, receive: Callable[[bytes], None]) -> AsyncGenerator[None]:
+        if self._pushed:
+            self._receive = receive
+            early, self._early = self._early, None
+            for data in early or ():
+                receive(data)
+            if self._has_ended:
+                self._end()
+            try:
+                yield
+            finally:
+                self._receive = None
+            return
         async with anyio.create_task_group() as tasks:
             self._receive = receive
             tasks.start_soon(self._read)
@@ -126,11 +155,12 @@ class ChannelLink:
                 tasks.cancel_scope.shield = True  # a deadline must not discard received output
 
     def write_now(self, data: bytes | bytearray) -> int:
-        del data
-        return 0
+        return self._channel.send_now(data)
 
     async def write(self, data: bytes | bytearray) -> None:
-        await self._or_end(self._channel.send(bytes(data)))
+        written = self._channel.send_now(data)
+        if written < len(data):
+            await self._or_end(self._channel.send(bytes(data[written:])))
 
     def kill(self) -> None:
         spawn(self.aclose)  # also called by timers of the event loop, which cannot use a task group
@@ -139,10 +169,16 @@ class ChannelLink:
     def cpu_time(self) -> float | None:
         return self._cpu_seconds
 
+    def reports_cpu(self, changed: Callable[[], object]) -> bool:
+        self._cpu_changed = changed
+        return self._pushed
+
     def threads(self) -> int:
         return 0
 
     async def post_mortem(self) -> PostMortem:
+        if self._lost:
+            return PostMortem(lost=self._lost)
         try:
             with anyio.move_on_after(_POST_MORTEM_SECONDS):
                 traces = await self._channel.post_mortem()
@@ -193,11 +229,48 @@ class ChannelLink:
         """Awaits an operation. An error of the channel ends the guest."""
         try:
             return await operation
-        except Exception:
-            if not self._closed:
-                logger.warning("a channel failed, so its guest is lost", exc_info=True)
-            self._end()
+        except Exception as error:
+            self._fail(error)
             return None
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, ChannelLost):
+            self._lost = str(error)
+        elif not self._closed:
+            logger.warning("a channel failed, so its guest is lost", exc_info=error)
+        self._end()
+
+    # --- called by a channel that pushes
+
+    def _take(self, data: bytes) -> None:
+        if self._receive is not None:
+            self._receive(data)
+        elif self._early is not None and not self._has_ended:
+            self._early.append(data)
+            if sum(map(len, self._early)) > _EARLY_BYTES:
+                self._take_end(OSError(f"its guest wrote more than {_EARLY_BYTES} bytes before its program"))
+            self._news.set()
+
+    def _take_end(self, error: Exception | None) -> None:
+        self._has_ended = True
+        self._news.set()
+        if error is None:
+            self._end()
+        else:
+            self._fail(error)
+
+    def _take_cpu(self, seconds: float) -> None:
+        self._cpu_seconds = seconds
+        self._cpu_changed()
+
+    async def _early_output(self) -> AsyncGenerator[bytes]:
+        while True:
+            while self._early:
+                yield self._early.pop(0)
+            if self._has_ended or self._early is None:
+                return
+            self._news = anyio.Event()
+            await self._news.wait()
 
     def _end(self) -> None:
         receive, self._receive = self._receive, None

@@ -85,6 +85,7 @@ class _Connected(Sandbox):
 
     async def execute(self, job: Job, bridge: Endpoint) -> Exit:
         assert isinstance(bridge, PipeEndpoint)
+        self._link.limit_cpu(job.limits.cpu_seconds)
         return await GuestRun(self._link, job, bridge, memory_mb=self._memory_mb).execute()
 
     async def aclose(self) -> None:

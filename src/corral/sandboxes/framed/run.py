@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 
 from corral.concurrency.event_loop import periodic
@@ -77,7 +78,9 @@ class GuestRun:
             start["modules"] = {"allowed": modules.allowed, "texts": texts, "failures": modules.failures}
         try:
             self._cpu_until = (self._link.cpu_time() or 0.0) + job.limits.cpu_seconds
-            async with periodic(self._watch_cpu, first=_wait_seconds(job.limits.cpu_seconds)):
+            reported = self._link.reports_cpu(self._watch_cpu)
+            first = _wait_seconds(job.limits.cpu_seconds)
+            async with nullcontext() if reported else periodic(self._watch_cpu, first=first):
                 try:
                     self.content = await self._session.run(start)
                 except BridgeError as violation:
@@ -116,6 +119,8 @@ class GuestRun:
     async def _lost(self) -> Exit:
         """Returns the reason why the guest ended without a result, if anything shows it."""
         traces = PostMortem() if self._out_of_cpu else await self._link.post_mortem()
+        if traces.lost:
+            return failed_exit(SandboxLost(f"the sandbox is lost: {traces.lost}"))
         status, errors = traces.status, traces.stderr.strip()
         if self._out_of_cpu or (status is not None and -status == _OUT_OF_CPU):
             seconds = self._job.limits.cpu_seconds

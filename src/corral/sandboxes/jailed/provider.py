@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -83,10 +83,18 @@ class JailedProvider(SandboxProvider):
             await self.released()
 
     async def start(self, config: SandboxConfig) -> Sandbox:
+        return _Jailed(await self.guest(config), config.memory_mb)
+
+    async def guest(self, config: SandboxConfig) -> LocalGuest:
+        """Starts a guest, and returns it as bytes for whoever speaks frames with it. The caller has to close it.
+
+        Raises:
+            StartFailed: see `start`.
+        """
         self._starter.retain()
         self._live += 1
         try:
-            return _Jailed(self, await self._guest(config), config.memory_mb)
+            return LocalGuest(await self._guest(config), self.ended)
         except BaseException:
             await self.ended()
             raise
@@ -137,12 +145,35 @@ class JailedProvider(SandboxProvider):
         return await self._pool.take(config.unowned, kept=config.space is None)
 
 
+class LocalGuest:
+    """Guest in a jail of this machine that has sent READY, for one execution.
+
+    `process` is its pipes and its clock: `reading(receive)` passes output on as it arrives, `write_now` and `write`
+    take input, `cpu_time()` and `threads()` measure it, `limit_cpu(seconds)` has the kernel end it, `kill()` ends it
+    now, and `post_mortem()` tells how it ended.
+    """
+
+    def __init__(self, guest: JailedGuest, ended: Callable[[], Awaitable[None]]) -> None:
+        self.process: GuestProcess = guest.process
+        self.tier: Tier = guest.tier
+        self.preloaded = guest.preloaded
+        """npm packages that it has evaluated already, each with the names of the environment variables that it read."""
+        self._guest = guest
+        self._ended: Callable[[], Awaitable[None]] | None = ended
+
+    async def aclose(self) -> None:
+        """Ends the guest and frees its resources. Idempotent."""
+        self._guest.close()
+        if self._ended is not None:
+            ended, self._ended = self._ended, None
+            await ended()
+
+
 class _Jailed(Sandbox):
     """Process in a jail. Executes one job."""
 
-    def __init__(self, provider: JailedProvider, guest: JailedGuest, memory_mb: int) -> None:
+    def __init__(self, guest: LocalGuest, memory_mb: int) -> None:
         self.containment = ContainmentKind.of_tier(guest.tier)
-        self._provider: JailedProvider | None = provider
         self._guest = guest
         self._memory_mb = memory_mb
         self._is_clean = False
@@ -169,10 +200,7 @@ class _Jailed(Sandbox):
         return exit
 
     async def aclose(self) -> None:
-        self._guest.close()
-        if self._provider is not None:
-            provider, self._provider = self._provider, None
-            await provider.ended()
+        await self._guest.aclose()
 
 
 def _end(close_servers: Callable[[], object], pool: Pool[SandboxConfig, StartedGuest], starter: GuestStarter) -> None:
