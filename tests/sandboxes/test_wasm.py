@@ -1,9 +1,12 @@
 """Programs in WebAssembly: how their limits end them, where they differ from V8, and how little they reach."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import json
 import random
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from corral import Corral, ExecutionResult, Limits
 from corral.errors import MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
 from corral.sandboxes import DenoSandbox, wasm
+from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.wasm import WasmSandbox
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
@@ -175,7 +179,10 @@ async def test_another_build_of_the_engine_is_refused(monkeypatch: pytest.Monkey
 
 
 async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wasm, "find_spec", lambda name: None if name == "quickjs_rs" else find_spec(name))
+    def find(name: str) -> ModuleSpec | None:
+        return None if name == "quickjs_rs" else find_spec(name)
+
+    monkeypatch.setattr(wasm, "find_spec", find)
     wasm._parts.cache_clear()
     with pytest.raises(MissingExtra, match=r"pip install 'corral\[wasm\]'"):
         WasmSandbox()
@@ -208,8 +215,9 @@ async def test_valid_programs_end_as_in_v8(warm_wasm: WasmSandbox, warm_deno: De
 async def test_ended_programs_leave_nothing_in_their_server() -> None:
     def held(sandbox: WasmSandbox) -> tuple[int, int]:
         [[box]] = [list(boxes) for boxes in sandbox._servers._boxes.values()]
-        process = box._guest.process  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
-        return process.threads(), len([*Path(f"/proc/{process.pid}/fd").iterdir()])  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType, reportUnknownVariableType]
+        assert isinstance(box, ForkServer)
+        process = box._guest.process
+        return process.threads(), len([*Path(f"/proc/{process.pid}/fd").iterdir()])
 
     async with open_corral(sandbox := WasmSandbox(pool_size=0)) as corral:
         programs = ["return 1", "const f = () => f(); f()", "for (;;) {}", "await tools.wait({ seconds: 60 })"]

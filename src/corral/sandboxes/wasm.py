@@ -82,8 +82,8 @@ class _InstanceServer(ForkServer):
 class WasmSandbox(ForkProvider):
     """Runs programs in QuickJS in WebAssembly, each in a fresh instance.
 
-    It starts programs faster than any other engine, and needs the least memory for each. Programs compute slower than
-    in V8, and have no streams, files or npm packages: docs/wasm.md has the whole list.
+    It starts programs faster than other engines. Programs compute slower than in V8, and have no streams, files or npm
+    packages: docs/wasm.md has the whole list.
 
     `tier` selects the jail of the processes that hold the instances, of which each serves one user of one organization.
     "auto" uses the best one that this system supports, and at least the required one. `pool_size` is the number of such
