@@ -276,7 +276,7 @@ export function defineLocale(): void {
   const parts: Record<string, unknown> = {
     NumberFormat: formatter("NumberFormat", (locales, options) => {
       const format = (value: unknown): string => numberText("Intl.NumberFormat", typeof value === "bigint" ? value : Number(value), locales, options);
-      format(0); // refuses what it cannot do
+      format(0); // refuses unsupported options
       return { format };
     }),
     DateTimeFormat: formatter("DateTimeFormat", (locales, options) => {
