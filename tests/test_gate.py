@@ -28,7 +28,7 @@ MATRIX: dict[str, int] = {
     "protocols": 2,
     "running": 42,
     "sandboxes": 10,
-    "security": 25,
+    "security": 26,
     "sessions": 55,
     "shells": 387,
     "soak": 4,

@@ -28,9 +28,20 @@ __all__ = [
 
 Tier: TypeAlias = Literal["namespaces", "landlock", "none"]
 Mode: TypeAlias = Literal[
-    "product", "session", "cells", "granted", "native", "raw", "python", "science", "python-session", "python-cells"
+    "product",
+    "wasm",
+    "session",
+    "cells",
+    "granted",
+    "native",
+    "raw",
+    "python",
+    "science",
+    "python-session",
+    "python-cells",
 ]
-"""product: as a model's program, in a process of its own, which a server of its user's forked. granted: as product, but the process is
+"""product: as a model's program, in a process of its own, which a server of its user's forked. wasm: as product, in an
+instance of WebAssembly instead of a process. granted: as product, but the process is
 an engine of its own, which has every permission, eval and wasm are
 allowed, and the attack is made from a string, past what rewrites its imports. native: as granted, but in a process that was forked,
 by a server that has kept the permission for native calls and hands the engine's own interface on. raw: a bare main program of an engine
@@ -65,6 +76,14 @@ _OWN = frozenset({"own"})
 # Each attack is made once as a program, in the best tier, and once where only the kernel stops it.
 ATTACKED = (
     Attacked("product", "namespaces", _ALL),
+    # Beside the language's own limits, what this engine's platform answers.
+    Attacked("wasm", "namespaces", frozenset({"escape"})),
+    Attacked(
+        "wasm",
+        "namespaces",
+        _ALL - {"escape"},
+        "the gate tries to escape; these meet the host's limits, as in `product`",
+    ),
     # No guest and no host, hence no frames, results or limits to attack; but native code.
     Attacked("raw", "landlock", _FILES),
     Attacked("raw", "namespaces", _OWN),

@@ -13,6 +13,7 @@ from corral import Corral, ExecutionContext, ExecutionResult, define_tool
 from corral.errors import BridgeError, MemoryExceeded, OutputExceeded, ProgramTimeout, SandboxLost
 from corral.sandboxes import CPythonSandbox, DenoSandbox, deno
 from corral.sandboxes.jailed.guest_starter import GuestCommand, GuestStarter
+from corral.sandboxes.wasm import WasmSandbox
 from corral.sessions import Sessions
 from corral.types import Language, SandboxConfig
 from tests.security.attacks import Attack
@@ -98,6 +99,8 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
     match mode:
         case "granted":
             sandbox = GrantedDenoSandbox(tier=tier, isolation="process", allow_eval=True, allow_wasm=True)
+        case "wasm":
+            sandbox = WasmSandbox(tier=tier)
         case "python" | "python-session" | "python-cells":
             sandbox = CPythonSandbox(tier=tier)
         case "science":
@@ -112,7 +115,9 @@ async def attacked_corral(mode: Mode, tier: Tier) -> AsyncGenerator[Corral]:
 
 
 @asynccontextmanager
-async def _corral(mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox) -> AsyncGenerator[Corral]:
+async def _corral(
+    mode: Mode, tier: Tier, sandbox: DenoSandbox | CPythonSandbox | WasmSandbox
+) -> AsyncGenerator[Corral]:
     try:
         echo = define_tool(name="echo", description="Gives its input back.", execute=_echo)
         big = define_tool(name="big", description="Gives four megabytes.", execute=_big)
