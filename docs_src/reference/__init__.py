@@ -35,6 +35,7 @@ def pages() -> dict[str, str]:
     for module, names in found.items():
         links = ", ".join(f"[`{each.name}`]({module}.md#{each.anchor})" for each in names)
         index.append(f"- [`{module}`]({module}.md): {links}")
+    index.append("- [Shells](shells.md): the calls that each shell can make")
     return {
         "README.md": "\n".join(index) + "\n",
         **{f"{module}.md": _page(module, names) for module, names in found.items()},
