@@ -27,7 +27,7 @@ def build(folder: Path, root: Path = ROOT) -> Path:
     environment = {**os.environ, "NO_COLOR": "1"}
     built = subprocess.run(command, cwd=folder, env=environment, capture_output=True, encoding="utf-8", check=False)
     if built.returncode:
-        report = re.sub(r"\x1b\[[\d;]*m", "", built.stdout)
-        raise Problem(report if "issue" in report else report + built.stderr)
+        report = re.sub(r"\x1b\[[\d;]*m", "", built.stdout + built.stderr)
+        raise Problem(report.partition("Traceback")[0])
     site.write_texts(folder / "site")
     return folder / "site"

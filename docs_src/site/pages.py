@@ -111,7 +111,7 @@ def _path(page: Path, root: Path) -> str:
     docs = root / "docs"
     if not page.is_relative_to(docs):
         path = page.relative_to(root)
-        return f"{path.parent}.md" if path.name == "README.md" else path.name.lower()
+        return f"{path.parent}.md" if path.name == "README.md" else f"project/{path.name.lower()}"
     path = page.relative_to(docs)
     return str(path.with_name("index.md")) if path.name == "README.md" else str(path)
 
