@@ -29,8 +29,8 @@ from tests.docs.markdown import ROOT, Block, anchors, blocks, links, pages, tabl
 pytestmark = pytest.mark.anyio
 
 DOCS = ROOT / "docs"
-# Its examples are of a command line that is tried in tests/cli.
-OTHERS = {DOCS / "cli.md"}
+# Their examples are commands that are tried in tests/cli and tests/docs/test_tutorial.py.
+OTHERS = {DOCS / "cli.md", DOCS / "tutorial.md"}
 
 ALL = [block for page in pages() if page not in OTHERS for block in blocks(page)]
 PYTHON = [block for block in ALL if block.language == "python"]
@@ -294,6 +294,16 @@ def test_links_lead_somewhere() -> None:
     every = [(page, link) for page in pages() for link in links(page)]
     assert len(every) > 500
     assert [f"{page.relative_to(ROOT)}: {link}" for page, link in every if not leads_somewhere(page, link)] == []
+
+
+def test_every_page_begins_with_a_sentence() -> None:
+    """A page's first paragraph is a sentence, not a list, a block or a heading."""
+    odd = [
+        str(page.relative_to(ROOT))
+        for page in sorted(DOCS.glob("*.md"))
+        if page.name != "README.md" and not re.match(r"# .+\n\n[`\[A-Z*]", page.read_text(encoding="utf-8"))
+    ]
+    assert odd == []
 
 
 def test_every_page_can_be_reached_from_the_readme() -> None:
