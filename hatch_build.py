@@ -12,6 +12,8 @@ __all__ = ["ReadmeHook"]
 
 _LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?=[^)\s]+\))")
 """The start of a link to a file of the repository."""
+_IMAGE = re.compile(r"""((?:src|srcset)="|!\[[^\]]*\]\()(?![a-z]+:)(?=[^)"\s]+[)"])""")
+"""The start of an image, up to its file."""
 
 
 class ReadmeHook(MetadataHookInterface):
@@ -19,5 +21,6 @@ class ReadmeHook(MetadataHookInterface):
 
     def update(self, metadata: dict[str, Any]) -> None:
         text = Path(self.root, "README.md").read_text(encoding="utf-8")
-        files = f"{metadata['urls']['Repository']}/blob/main/"
-        metadata["readme"] = {"content-type": "text/markdown", "text": _LINK.sub(files, text)}
+        repository = metadata["urls"]["Repository"]
+        text = _IMAGE.sub(rf"\g<1>{repository}/raw/main/", text)
+        metadata["readme"] = {"content-type": "text/markdown", "text": _LINK.sub(f"{repository}/blob/main/", text)}

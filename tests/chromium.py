@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -17,9 +18,9 @@ expect.set_options(timeout=LIMIT_SECONDS * 1_000)
 
 
 @contextmanager
-def chromium() -> Generator[Browser]:
+def chromium(fonts: Path = CHROMIUM / "fonts.conf") -> Generator[Browser]:
     """Runs until the end of the block."""
-    libraries = {"LD_LIBRARY_PATH": str(CHROMIUM / "lib"), "FONTCONFIG_FILE": str(CHROMIUM / "fonts.conf")}
+    libraries = {"LD_LIBRARY_PATH": str(CHROMIUM / "lib"), "FONTCONFIG_FILE": str(fonts)}
     with sync_playwright() as playwright:
         options = ["--no-sandbox", "--headless", "--disable-gpu", "--disable-dev-shm-usage"]
         browser = playwright.chromium.launch(

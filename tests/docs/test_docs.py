@@ -296,6 +296,20 @@ def test_links_lead_somewhere() -> None:
     assert [f"{page.relative_to(ROOT)}: {link}" for page, link in every if not leads_somewhere(page, link)] == []
 
 
+def test_every_claim_of_the_readme_names_what_holds_it() -> None:
+    rows = table(DOCS / "claims.md", "claim | held by")
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    [features] = re.findall(r"## What you get\n(.*?)\n## ", text, re.DOTALL)
+    claims = [each.strip(".") for each in re.findall(r"^- \*\*(.+?)\*\*", features, re.MULTILINE)]
+    assert len(claims) == len(re.findall(r"^- ", features, re.MULTILINE))
+    assert {*claims} <= {row[0] for row in rows}
+    held = re.findall(
+        r"`((?:tests|bench|examples|docs_src|scripts)/[^`]*)`", (DOCS / "claims.md").read_text(encoding="utf-8")
+    )
+    assert len(held) > len(rows)
+    assert [each for each in held if not (ROOT / each).exists()] == []
+
+
 def test_every_page_begins_with_a_sentence() -> None:
     """A page's first paragraph is a sentence, not a list, a block or a heading."""
     odd = [

@@ -50,8 +50,8 @@ def test_links_of_the_readme_are_whole_on_a_package_index() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata: dict[str, Any] = {"urls": project["urls"]}
     ReadmeHook(str(ROOT), {}).update(metadata)
-    links: list[str] = re.findall(r"\]\(([^)\s]+)\)", metadata["readme"]["text"])
-    files = [link.removeprefix(f"{project['urls']['Repository']}/blob/main/") for link in links]
+    links: list[str] = re.findall(r"(?:\]\(|src(?:set)?=\")([^)\"\s]+)[)\"]", metadata["readme"]["text"])
+    files = [re.sub(f"^{re.escape(project['urls']['Repository'])}/(?:blob|raw)/main/", "", link) for link in links]
     assert len(files) > 30
     for link, file in zip(links, files, strict=True):
         assert file != link, link
