@@ -14,7 +14,7 @@ MATRIX: dict[str, int] = {
     "chat": 5,
     "checking": 12,
     "cli": 7,
-    "docs": 8,
+    "docs": 12,
     "e2e": 91,
     "environments": 7,
     "guest": 9,

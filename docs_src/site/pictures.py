@@ -15,13 +15,13 @@ from pathlib import Path
 import matplotlib as mpl
 from docs_src.site.pages import ROOT
 from PIL import Image
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 from tests.chromium import chromium
 from tests.foreign import CHROMIUM
 
 IMAGES = ROOT / "docs" / "images"
 _QUESTION = "Refund the customers whose parcels are late"
-_SIZE = {"width": 1180, "height": 800}
+_SIZE = ViewportSize(width=1180, height=800)
 _COLOURS = 64
 """Enough for a page of flat colours, and a third of the bytes."""
 

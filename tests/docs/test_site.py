@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_src.site import ROOT, Problem, build, navigation, stage
+from docs_src.site import ROOT, Problem, build, stage
 from playwright.sync_api import Browser, Page, expect
 
 from tests.chromium import chromium, watched
@@ -26,15 +26,25 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("site") / "build")
 
 
+def test_every_page_is_in_a_group_and_no_link_leads_to_a_missing_file(tmp_path: Path) -> None:
+    prepared = stage(tmp_path)
+    pages = {*(ROOT / "docs").rglob("*.md")}
+    assert len(pages) > 100
+    assert pages <= {*prepared.paths}
+    assert len({*prepared.paths.values()}) == len(prepared.paths)
+    assert [group.title for group in prepared.groups] == GROUPS
+
+
+@pytest.mark.matrix("the gate prepares all pages, and builds small sites; the whole site, which scripts/check builds")
 def test_the_site_builds_strictly_with_every_page_and_its_markdown(site: Path) -> None:
     docs = ROOT / "docs"
     pages = [page.relative_to(docs) for page in docs.rglob("*.md") if page.name != "README.md"]
     assert len(pages) > 100
     assert [page for page in pages if not (site / page.with_suffix("") / "index.html").exists()] == []
     assert [page for page in pages if not (site / page).exists()] == []
-    assert [group.title for group in navigation(docs / "README.md", docs)] == GROUPS
 
 
+@pytest.mark.matrix("the gate prepares all pages, and builds small sites; the whole site, which scripts/check builds")
 def test_llms_txt_names_every_page_with_a_sentence(site: Path) -> None:
     lines = [line for line in (site / "llms.txt").read_text("utf-8").splitlines() if line.startswith("- ")]
     paths = [re.findall(r"\]\(https://[^)]*/docs/([^)]+)\)", line)[0] for line in lines]
@@ -43,6 +53,7 @@ def test_llms_txt_names_every_page_with_a_sentence(site: Path) -> None:
     assert [line for line in lines if not re.search(r"\): \S+ \S+", line)] == []
 
 
+@pytest.mark.matrix("the gate prepares all pages, and builds small sites; the whole site, which scripts/check builds")
 def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
     loads = re.compile(r"<(?:script|link|img|source|iframe)\b[^>]*>")
     own = {"example.org"}  # the address of the site itself, in links to its canonical pages
