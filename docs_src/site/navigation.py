@@ -82,7 +82,10 @@ def _entry(title: str, page: Path) -> Entry:
 
 def _check(listed: list[Path], index: Path, docs: Path) -> None:
     pages = {page.resolve() for page in docs.rglob("*.md")} - {index.resolve()}
-    problems = [f"{page}: is in no group; add it to a table of {index}" for page in sorted(pages - {*listed})]
+    problems = [
+        f"{page}: is in no group; add it to a table of {index}, or to the list of its folder"
+        for page in sorted(pages - {*listed})
+    ]
     problems += [f"{page}: is in {count} groups of {index}" for page, count in Counter(listed).items() if count > 1]
     problems += [f"{page}: does not exist; {index} lists it" for page in listed if not page.exists()]
     if problems:
