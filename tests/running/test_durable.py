@@ -826,7 +826,7 @@ async def test_a_result_is_encoded_beside_the_event_loop(corral: Corral, monkeyp
         threads.append(threading.current_thread().name)
         return encode_value(value)
 
-    monkeypatch.setattr("corral.running.journal.encode_value", encode)
+    monkeypatch.setattr("corral.running.recorded.encode_value", encode)
     assert (await corral.execute("return [1, [2]]", durable=True)).value == [1, [2]]
     assert threads == ["corral-ledger"]
 

@@ -9,7 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionResult, Later, tool
+from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionResult, Later, Limits, RateLimits, tool
+from corral.events import Event
 from corral.sandboxes import DenoSandbox
 from corral.types import Retry, Settlement
 from tests.running.conftest import Store
@@ -97,10 +98,19 @@ async def test_a_call_that_was_left_to_the_ledger_goes_on_while_its_program_runs
 ) -> None:
     source = "return await Promise.all([tools.pay({ n: 1 }).then((n) => [n, 'paid']), tools.wait()])"
     results: list[ExecutionResult] = []
-    async with hosts(world, warm_deno, store, approve=later) as each, anyio.create_task_group() as tasks:
+    started: list[str] = []
+    rates = RateLimits(user="2/hour")  # a call that waits counts once
+
+    def note(event: Event) -> None:
+        started.extend([event.call.name] if event.type == "tool_call_started" else [])
+
+    async with (
+        hosts(world, warm_deno, store, approve=later, rates=rates, limits=Limits(calls=2)) as each,
+        anyio.create_task_group() as tasks,
+    ):
 
         async def run() -> None:
-            results.append(await each.a.execute(source, durable=True, context=ANN))
+            results.append(await each.a.execute(source, durable=True, context=ANN, on_event=note))
 
         tasks.start_soon(run)
         name = await each.decided_at_b(Approved())
@@ -111,6 +121,7 @@ async def test_a_call_that_was_left_to_the_ledger_goes_on_while_its_program_runs
         [result] = results
         assert (result.status, result.value) == ("succeeded", [[10, "paid"], "waited"])
         assert sorted(call.sequence for call in result.tool_calls) == [1, 2]
+        assert sorted(started) == ["pay", "wait"]
         again = await each.b.executions.replay(name)
         assert (again.value, world.done) == (result.value, [1])
 

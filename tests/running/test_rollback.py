@@ -33,6 +33,7 @@ class Shop:
         self.there: list[int] = []
         self.undone: list[Any] = []
         self.fails: set[int] = set()
+        self.breaks: set[int] = set()
         self.hangs: int | None = None
         self.hanging = anyio.Event()
 
@@ -55,6 +56,8 @@ class Shop:
             self.undone.append((n, output, context.user_id, call.idempotency_key.partition(":")[2]))
             if n in self.fails:
                 raise ToolError(f"{n} is sold")
+            if n in self.breaks:
+                raise ValueError(n)
 
         @tool(undo=remove, scopes=["write"])
         async def put(n: int = 7) -> int:
@@ -148,22 +151,25 @@ async def test_a_rollback_goes_on_after_its_host_was_lost(shop: Shop, corral: Co
 
 async def test_all_are_tried_and_a_failed_one_is_tried_again(shop: Shop, corral: Corral) -> None:
     name = await executed(corral)
-    shop.fails = {3}
+    shop.fails, shop.breaks = {3}, {1}
     report = await corral.executions.rollback(name)
-    assert {call.sequence: (call.outcome, call.reason) for call in report.calls} == {
-        5: ("undone", None),
-        4: ("failed", "3 is sold"),
-        3: ("not_undoable", "the tool has no undo"),
-        2: ("undone", None),
-    }
-    paused = await corral.execute("return await tools.put({ n: 3 })", after=name, context=ANN)
+    outcomes = [(call.sequence, call.outcome, call.reason) for call in report.calls]
+    assert outcomes[:3] == [
+        (5, "undone", None),
+        (4, "failed", "3 is sold"),
+        (3, "not_undoable", "the tool has no undo"),
+    ]
+    assert outcomes[3][:2] == (2, "failed")
+    again = await corral.execute("return await tools.put({ n: 3 })", after=name, context=ANN)
+    assert (again.status, again.tool_calls[0].replayed) == ("succeeded", True)  # still in effect
+    paused = await corral.execute("return await tools.put({ n: 1 })", after=name, context=ANN)
     assert [call.reason for call in paused.pending] == [
         "undoing it has failed or was interrupted, so it may be in effect"
     ]
-    shop.fails = set()
+    shop.fails, shop.breaks = set(), set()
     again = await corral.executions.rollback(name)
     assert [call.outcome for call in again.calls] == ["undone", "undone", "not_undoable", "undone"]
-    assert [each[0] for each in shop.undone] == [{"n": 4}, 3, 1, 3]
+    assert [each[0] for each in shop.undone] == [{"n": 4}, 3, 1, 3, 1]
 
 
 async def test_calls_of_an_unknown_effect_are_reported(shop: Shop, warm_deno: DenoSandbox) -> None:

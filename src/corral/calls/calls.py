@@ -19,6 +19,7 @@ class Call:
     """
 
     __slots__ = (
+        "continued",
         "decision",
         "doubts",
         "grant",
@@ -65,6 +66,8 @@ class Call:
         """Reasons of the policy to ask a person about it."""
         self.decision: Decision | None = None
         """Decision on a call that required approval."""
+        self.continued = False
+        """True if the call waited for a decision, and is made again now. It counts once. Set by `record_calls`."""
 
     @property
     def log_fields(self) -> dict[str, object]:

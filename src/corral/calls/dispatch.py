@@ -8,7 +8,7 @@ import math
 import re
 import secrets
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,21 +94,26 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
     return run
 
 
-def dispatch_undo(output: object, tool_logger: logging.Logger | None = None) -> Handler:
-    """Undoes a call that had this output."""
+def dispatch_undo(
+    output: object, starting: Callable[[], Awaitable[None]], tool_logger: logging.Logger | None = None
+) -> Handler:
+    """Calls `starting`, and undoes a call that had this output."""
 
     async def run(call: Call) -> Reply:
         tool_call, seconds = _tool_call(call, tool_logger, undoing=True), call.tool.timeout_seconds
+        await starting()
+        call.state = "started"
         try:
             with anyio.move_on_after(seconds):
                 await call.tool.take_back(call.parsed, output, tool_call)
+                call.state = "returned"
                 return Reply(nothing=True)
         except BaseException as error:
             failure = _failure_of(call, error, f"undoing tools.{call.request.tool}")
             if failure is error:
                 raise
+            call.state = "started"  # an unexpected error can leave a change half undone
             raise failure from error
-        call.state = "started"
         text = f"undoing tools.{call.request.tool} did not end within {seconds:g} s; it may have taken effect"
         raise ToolFailed(text, outcome_known=False)
 

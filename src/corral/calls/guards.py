@@ -10,7 +10,7 @@ import inspect
 import logging
 import re
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -201,9 +201,12 @@ def pipeline(settings: GuardSettings) -> Handler:
     return audit_calls(handler, settings.audit)
 
 
-async def undo_call(settings: GuardSettings, call: Call, output: object) -> Reply:
-    """audit ▸ authorize ▸ validate ▸ undo a call that had this output; limits and rates do not count."""
-    handler = dispatch_undo(output, settings.logger)
+async def undo_call(settings: GuardSettings, call: Call, output: object, starting: Callable[[], Awaitable[None]]) -> Reply:
+    """audit ▸ authorize ▸ validate ▸ undo a call that had this output; limits and rates do not count.
+
+    `starting` is called directly before the tool's undo.
+    """
+    handler = dispatch_undo(output, starting, settings.logger)
     handler = validate_input(handler)
     handler = authorize(handler)
     handler = convert_errors(handler)
@@ -361,7 +364,9 @@ def record_calls(handler: Handler) -> Handler:
         recorder = call.grant.recorder
         if recorder is None:
             return await handler(call)
-        entry = recorder.start(call.request)
+        entry = recorder.parked.pop(call.request.sequence, None) if recorder.parked else None
+        call.continued = entry is not None
+        entry = entry or recorder.start(call.request)
         started = time.perf_counter()
         try:
             reply = await handler(call)
@@ -371,6 +376,7 @@ def record_calls(handler: Handler) -> Handler:
             raise
         duration_ms = (time.perf_counter() - started) * 1000
         if reply.parked:
+            recorder.parked[entry.sequence] = entry
             return reply
         entry.output, entry.decision = call.streamed, call.decision
         recorder.finish(entry, reply, duration_ms, call.state, call.remark)
@@ -423,7 +429,7 @@ def limit_calls(handler: Handler) -> Handler:
 
     async def guarded(call: Call) -> Reply:
         grant = call.grant
-        grant.calls += 1
+        grant.calls += not call.continued
         if grant.calls > (calls := grant.limits.calls):
             raise CallBudgetExceeded(f"the budget of {calls} tool call{'' if calls == 1 else 's'} is used up")
         running = grant.running
@@ -445,7 +451,7 @@ def limit_rates(handler: Handler, rates: RateLimits) -> Handler:
         buckets = grant.buckets.get(tool)
         if buckets is None:
             buckets = grant.buckets[tool] = rates.buckets(tool, call.request.tool, grant.context)
-        if buckets:
+        if buckets and not call.continued:
             await rates.take(buckets, call.request.tool)
         return await handler(call)
 

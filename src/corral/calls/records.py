@@ -94,6 +94,8 @@ class CallRecorder:
         self._room = 0
         self._taken = 0
         self.records: list[CallRecord] = []
+        self.parked: dict[int, CallRecord] = {}
+        """Calls that wait for a decision and will be made again, by their number."""
 
     def start(self, request: CallRequest) -> CallRecord:
         size = request.size
@@ -140,10 +142,6 @@ class CallRecorder:
                 record.keep("output", recorded)
             else:
                 record.output = recorded
-
-    def forget(self, sequence: int) -> None:
-        """Drops the record of a call that waited for a decision, and is made again now."""
-        self.records[:] = [each for each in self.records if each.sequence != sequence or each.duration_ms is not None]
 
     def approval_requested(self, request: ApprovalRequest) -> None:
         self._events.emit(

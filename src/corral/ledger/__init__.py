@@ -3,13 +3,24 @@
 from corral.ledger.base import Ledger
 from corral.ledger.postgres import PostgresLedger
 from corral.ledger.records import WAITING, Recorded, Records
-from corral.ledger.rows import CallRow, CallStatus, ExecutionStatus, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.rows import (
+    NOT_KEPT,
+    CallRow,
+    CallStatus,
+    ExecutionStatus,
+    Query,
+    StoredCall,
+    StoredDecision,
+    StoredExecution,
+    pack_reply,
+)
 from corral.ledger.sqlite import LedgerSource, MemoryLedger, SqliteLedger, as_ledger
 from corral.ledger.writer import LEASE_SECONDS, Claim
 from corral.types import Retry, Settled
 
 __all__ = [
     "LEASE_SECONDS",
+    "NOT_KEPT",
     "WAITING",
     "CallRow",
     "CallStatus",
@@ -19,6 +30,7 @@ __all__ = [
     "LedgerSource",
     "MemoryLedger",
     "PostgresLedger",
+    "Query",
     "Recorded",
     "Records",
     "Retry",
@@ -28,4 +40,5 @@ __all__ = [
     "StoredDecision",
     "StoredExecution",
     "as_ledger",
+    "pack_reply",
 ]

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 from corral.errors import ConfigError
-from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution
 from corral.ledger.sealing import Ring, keys_of
 
 _DAY_SECONDS = 86_400.0
@@ -84,24 +84,16 @@ class Ledger(ABC):
         """Returns the calls of an execution, by number."""
 
     @abstractmethod
-    def waiting(self, *, user_id: str | None, organization_id: str | None, limit: int) -> Sequence[StoredCall]:
-        """Returns the `pending` and `uncertain` calls of executions that are paused or running, in the order in which
-        the executions were updated. None stands for every user."""
+    def waiting(self, query: Query) -> Sequence[tuple[ExecutionStatus, StoredCall]]:
+        """Returns the `pending` and `uncertain` calls of executions that are paused or running, with the status of the
+        execution, in the order in which the executions were updated."""
 
     @abstractmethod
     def decisions(self, execution_id: str) -> Sequence[StoredDecision]:
         """Returns the decisions on calls of an execution."""
 
     @abstractmethod
-    def list(
-        self,
-        *,
-        statuses: Collection[ExecutionStatus] = (),
-        since: float | None = None,
-        user_id: str | None = None,
-        organization_id: str | None = None,
-        limit: int = 1_000,
-    ) -> Sequence[StoredExecution]:
+    def list(self, query: Query) -> Sequence[StoredExecution]:
         """Returns the last updated executions that match all criteria, the oldest first."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from corral.arguments import checked
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import ConfigError, LedgerFailed, requires_extra
 from corral.ledger.base import Ledger
-from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution
 
 _CONNECT_SECONDS = 5.0
 _COMMAND_SECONDS = 10.0
@@ -105,7 +105,7 @@ SELECT EXISTS (SELECT FROM stored) OR EXISTS (
     SELECT FROM corral_decisions WHERE execution_id = $1 AND sequence = $2 AND binding = $3 AND body = $4)
 """
 _WAITING = """
-SELECT calls.* FROM corral_executions AS executions JOIN corral_calls AS calls USING (execution_id)
+SELECT executions.status, calls.* FROM corral_executions AS executions JOIN corral_calls AS calls USING (execution_id)
 WHERE executions.status IN ('paused', 'running') AND calls.status IN ('pending', 'uncertain')
 AND ($1::text IS NULL OR user_id = $1) AND ($2::text IS NULL OR organization_id = $2)
 ORDER BY executions.updated, executions.execution_id, calls.sequence LIMIT $3
@@ -239,8 +239,9 @@ class PostgresLedger(Ledger):
         return [StoredCall(*row) for row in rows]
 
     @override
-    def waiting(self, *, user_id: str | None, organization_id: str | None, limit: int) -> Sequence[StoredCall]:
-        return [StoredCall(*row) for row in self._rows(_WAITING, user_id, organization_id, limit)]
+    def waiting(self, query: Query) -> Sequence[tuple[ExecutionStatus, StoredCall]]:
+        rows = self._rows(_WAITING, query.user_id, query.organization_id, query.limit)
+        return [(status, StoredCall(*row)) for status, *row in rows]
 
     @override
     def decisions(self, execution_id: str) -> Sequence[StoredDecision]:
@@ -248,15 +249,8 @@ class PostgresLedger(Ledger):
         return [StoredDecision(*row) for row in rows]
 
     @override
-    def list(
-        self,
-        *,
-        statuses: Collection[ExecutionStatus] = (),
-        since: float | None = None,
-        user_id: str | None = None,
-        organization_id: str | None = None,
-        limit: int = 1_000,
-    ) -> Sequence[StoredExecution]:
+    def list(self, query: Query) -> Sequence[StoredExecution]:
+        user_id, organization_id, statuses, since, limit = query
         is_open = bool(statuses) and {*statuses} <= {"paused", "running"}
         rows = self._rows(_LIST_OPEN if is_open else _LIST, [*statuses], since or 0.0, user_id, organization_id, limit)
         return [StoredExecution(*row) for row in reversed(rows)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
@@ -14,7 +14,7 @@ from corral.concurrency.fairness import run_in_turn
 from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError
 from corral.guest import decode_value, encode_value, plain_json
 from corral.ledger.base import Ledger
-from corral.ledger.rows import CallRow, ExecutionStatus, StoredCall, StoredDecision, StoredExecution, unpack_call
+from corral.ledger.rows import CallRow, ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution, unpack_call
 from corral.ledger.writer import LEASE_SECONDS, Claim, Writer, place_of
 from corral.types import Approved, Denied, Owner, Retry, Settled, Settlement
 
@@ -234,52 +234,23 @@ class Records:
 
         claim.look = look
 
-    async def waiting(
-        self,
-        read: Callable[[StoredExecution, Mapping[str, Any], Sequence[CallRow]], T],
-        *,
-        user_id: str | None = None,
-        organization_id: str | None = None,
-        limit: int = 10_000,
-    ) -> Sequence[T]:
-        """Calls `read`, in the writer's thread, for each execution with calls that wait for a decision, with its row,
-        its head and those calls. Returns the results."""
-
-        def job() -> list[T]:
-            calls: dict[str, list[CallRow]] = {}
-            for stored in self.ledger.waiting(user_id=user_id, organization_id=organization_id, limit=limit):
-                calls.setdefault(stored.execution_id, []).append(self._call(stored))
-            executions = self.ledger.list(statuses=_OPEN, user_id=user_id, organization_id=organization_id, limit=limit)
-            return [
-                read(each, self._head(each), waiting)
-                for each in executions
-                if (waiting := calls.get(each.execution_id))
-            ]
-
-        return await self.writer.run(job)
-
-    async def list(
-        self,
-        *,
-        statuses: Collection[ExecutionStatus] = (),
-        since: float | None = None,
-        user_id: str | None = None,
-        organization_id: str | None = None,
-        limit: int = 1_000,
-    ) -> Sequence[StoredExecution]:
-        """Returns the last updated executions that match all criteria, the oldest first."""
+    async def waiting(self, read: Callable[[str, ExecutionStatus, CallRow], T], query: Query) -> Sequence[T]:
+        """Calls `read`, in the writer's thread, for each call that waits for a decision, with the name and the status
+        of its execution. Returns the results."""
         return await self.writer.run(
-            lambda: self.ledger.list(
-                statuses=statuses, since=since, user_id=user_id, organization_id=organization_id, limit=limit
-            )
+            lambda: [read(each.execution_id, status, self._call(each)) for status, each in self.ledger.waiting(query)]
         )
+
+    async def list(self, query: Query) -> Sequence[StoredExecution]:
+        """Returns the last updated executions that match all criteria, the oldest first."""
+        return await self.writer.run(lambda: self.ledger.list(query))
 
     async def lost(self) -> Sequence[str]:
         """Returns the executions whose host is lost, the oldest first; not those that have lost many hosts."""
 
         def job() -> list[str]:
             now = self.ledger.now()
-            running = self.ledger.list(statuses=("running",), limit=10_000)
+            running = self.ledger.list(Query(statuses=("running",), limit=10_000))
             return [each.execution_id for each in running if each.lease <= now and each.claim < _MOST_CLAIMS]
 
         return await self.writer.run(job)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection
 from typing import Literal, NamedTuple, TypeAlias
 
+from pydantic_core import from_json, to_json
+
 from corral.errors import LedgerDamaged
-from corral.types import EncodedValue
+from corral.types import CallError, EncodedValue, Reply
 
 CallStatus: TypeAlias = Literal["started", "pending", "uncertain", "done", "undoing", "undone"]
 """`started`: a tool that changes something was about to run. `pending`: the call needs an approval. `uncertain`: it had
-started when its host was lost. `done`: it has its reply. `undoing`: its undo has started or has failed."""
+started when its host was lost. `done`: it has its reply. `undoing`: its undo has started, and the
+effect of that is unknown."""
 ExecutionStatus: TypeAlias = Literal[
     "running", "paused", "succeeded", "failed", "timed_out", "cancelled", "rejected", "rolled_back"
 ]
 
 _BODY = struct.Struct(">ddd16s?HHI")
+_ROW_BYTES = 200
+NOT_KEPT = b"-"
+"""Recorded reply of a tool with `journal=False`."""
 
 
 class CallRow(NamedTuple):
@@ -44,8 +51,46 @@ class CallRow(NamedTuple):
         """Number of bytes that count for `Limits.journal_bytes`."""
         return len(self.input.text) + len(self.reply) + _ROW_BYTES
 
+    @property
+    def has_failed(self) -> bool:
+        """True if the reply is an error."""
+        return self.reply[:1] == b"e"
 
-_ROW_BYTES = 200
+    @property
+    def is_uncertain(self) -> bool:
+        """True if the effect of the call is unknown."""
+        return self.status in ("started", "uncertain") or (self.has_failed and bool(from_json(self.reply[1:])[5]))
+
+    @property
+    def is_stream(self) -> bool:
+        """True if the program gets the recorded list item by item."""
+        return self.reply[:1] in (b"s", b"S")
+
+    def recorded_reply(self) -> Reply:
+        """Returns the reply of a call that is `done`."""
+        kind, text, stamp = self.reply[:1], self.reply[1:], (self.wall, self.active)
+        if kind == b"e":
+            code, name, message, retry, correlation, _ = from_json(text)
+            error = CallError(
+                code=code, name=name, message=message, retry_after_seconds=retry, correlation_id=correlation
+            )
+            return Reply(error=error, stamp=stamp)
+        if kind in (b"n", NOT_KEPT):
+            return Reply(nothing=True, stamp=stamp)
+        return Reply(encoded=EncodedValue(text, kind in (b"t", b"S")), stamp=stamp)
+
+
+class Query(NamedTuple):
+    """Executions to look for: those that match all criteria. None stands for every user, organization or time."""
+
+    user_id: str | None = None
+    organization_id: str | None = None
+    statuses: Collection[ExecutionStatus] = ()
+    """Empty for all of them."""
+    since: float | None = None
+    """Time of the last update in seconds since the Unix epoch, or earlier."""
+    limit: int = 1_000
+    """Maximum number of rows."""
 
 
 class StoredExecution(NamedTuple):
@@ -87,6 +132,20 @@ class StoredDecision(NamedTuple):
     """Digest of the tool, its schemas and settings, and the input that were decided on."""
     body: bytes
     """Sealed decision."""
+
+
+def pack_reply(reply: Reply, *, stream: bool, unclear: bool) -> bytes:
+    """Encodes a reply: one letter for its kind, then its text.
+
+    `stream`: the program gets the list item by item. `unclear`: the effect of the call, which has failed, is unknown.
+    """
+    if (error := reply.error) is not None:
+        fields = (error.code, error.name, error.message, error.retry_after_seconds, error.correlation_id, unclear)
+        return b"e" + to_json(fields)
+    if reply.nothing or reply.encoded is None:
+        return b"n"
+    text, tagged = reply.encoded
+    return (b"S" if tagged else b"s") + text if stream else (b"t" if tagged else b"v") + text
 
 
 def pack_call(row: CallRow) -> bytes:

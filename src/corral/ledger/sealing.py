@@ -54,7 +54,9 @@ class Ring:
         if not keys:
             return
         with requires_extra("sealing a ledger", "ledger"):
+            from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        self._invalid = InvalidTag
         for name, key in keys.items():
             if not 0 < len(name.encode()) <= _MOST_NAME_BYTES or len(key) not in _SIZES:
                 raise ConfigError(
@@ -87,11 +89,9 @@ class Ring:
         if (key := self._keys.get(name)) is None:
             reason = f"the ledger has no key {name.decode(errors='replace')!r} any more" if size else "it is not sealed"
             raise LedgerDamaged(f"{shown} cannot be read: {reason}")
-        from cryptography.exceptions import InvalidTag
-
         start = 1 + size
         try:
             return key.decrypt(sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :], place.encode())
-        except (InvalidTag, ValueError):
+        except (self._invalid, ValueError):
             reason = f"was altered, or belongs elsewhere, or was sealed with another key {name.decode()!r}"
             raise LedgerDamaged(f"{shown} {reason}") from None

@@ -16,7 +16,7 @@ from corral.concurrency.sqlite import write_ahead
 from corral.errors import ConfigError, LedgerFailed
 from corral.ledger.base import Ledger
 from corral.ledger.postgres import PostgresLedger
-from corral.ledger.rows import ExecutionStatus, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -47,7 +47,7 @@ SELECT * FROM executions WHERE (?1 = '' OR instr(?1, ',' || status || ',')) AND 
 AND (?3 IS NULL OR user_id = ?3) AND (?4 IS NULL OR organization_id = ?4) ORDER BY updated DESC LIMIT ?5
 """
 _WAITING = """
-SELECT calls.* FROM executions JOIN calls USING (execution_id)
+SELECT executions.status, calls.* FROM executions JOIN calls USING (execution_id)
 WHERE executions.status IN ('paused', 'running') AND calls.status IN ('pending', 'uncertain')
 AND (?1 IS NULL OR user_id = ?1) AND (?2 IS NULL OR organization_id = ?2)
 ORDER BY updated, execution_id, sequence LIMIT ?3
@@ -156,8 +156,9 @@ class SqliteLedger(Ledger):
         return [StoredCall(*row) for row in self._connected().execute(statement, (execution_id,))]
 
     @override
-    def waiting(self, *, user_id: str | None, organization_id: str | None, limit: int) -> Sequence[StoredCall]:
-        return [StoredCall(*row) for row in self._connected().execute(_WAITING, (user_id, organization_id, limit))]
+    def waiting(self, query: Query) -> Sequence[tuple[ExecutionStatus, StoredCall]]:
+        rows = self._connected().execute(_WAITING, (query.user_id, query.organization_id, query.limit))
+        return [(status, StoredCall(*row)) for status, *row in rows]
 
     @override
     def decisions(self, execution_id: str) -> Sequence[StoredDecision]:
@@ -165,17 +166,9 @@ class SqliteLedger(Ledger):
         return [StoredDecision(*row) for row in self._connected().execute(statement, (execution_id,))]
 
     @override
-    def list(
-        self,
-        *,
-        statuses: Collection[ExecutionStatus] = (),
-        since: float | None = None,
-        user_id: str | None = None,
-        organization_id: str | None = None,
-        limit: int = 1_000,
-    ) -> Sequence[StoredExecution]:
-        joined = f",{','.join(statuses)}," if statuses else ""
-        values = (joined, since or 0.0, user_id, organization_id, limit)
+    def list(self, query: Query) -> Sequence[StoredExecution]:
+        joined = f",{','.join(query.statuses)}," if query.statuses else ""
+        values = (joined, query.since or 0.0, query.user_id, query.organization_id, query.limit)
         return [StoredExecution(*row) for row in self._connected().execute(_LIST, values)][::-1]
 
     @override

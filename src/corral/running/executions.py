@@ -18,21 +18,13 @@ from corral.calls import Call, Grant, ParkedCalls
 from corral.concurrency.task_groups import plain_task_group
 from corral.errors import AccessDenied, ConfigError, CorralError, DecisionDenied, HeldElsewhere, LedgerDamaged, Outdated
 from corral.guest import UnencodableValue, decode_value
-from corral.ledger import WAITING, CallRow, Claim, ExecutionStatus, Recorded, Records, StoredExecution
+from corral.ledger import NOT_KEPT, WAITING, CallRow, Claim, ExecutionStatus, Query, Recorded, Records, StoredExecution
 from corral.logs import get_logger
 from corral.results import ExecutionResult
 from corral.running.execution import Execution
-from corral.running.journal import (
-    NOT_KEPT,
-    Recording,
-    Step,
-    asked_of,
-    changes_something,
-    is_uncertain,
-    reply_of,
-    result_of,
-)
+from corral.running.journal import Recording, Step, changes_something
 from corral.running.options import LiveOptions
+from corral.running.recorded import asked_of, result_of
 from corral.running.request import ExecutionRequest
 from corral.tools import ToolRegistry
 from corral.tools.tool_sources import Tools
@@ -54,6 +46,8 @@ from corral.types import (
 logger = get_logger("corral.ledger")
 
 _UNDONE = ("undoing", "undone")
+_MOST_WAITING = 10_000
+"""Maximum number of calls that `waiting` lists."""
 _MOST_EARLIER = 100
 """Maximum number of executions that are read for `after`."""
 
@@ -150,18 +144,6 @@ class Cost:
     """Sizes as JSON."""
 
 
-def _pending_execution(
-    execution: StoredExecution, head: Mapping[str, Any], rows: Sequence[CallRow]
-) -> PendingExecution:
-    context = ExecutionContext.model_validate(head["request"]["context"])
-    return PendingExecution(
-        execution_id=execution.execution_id,
-        context=context,
-        calls=tuple(asked_of(row, context, execution.execution_id)[1] for row in rows),
-        status="paused" if execution.status == "paused" else "running",
-    )
-
-
 class Executions:
     """Executions of one Corral by id: `Corral.executions`.
 
@@ -177,7 +159,7 @@ class Executions:
         records: Records | None,
         run: Callable[[ExecutionRequest, Recording, LiveOptions], Awaitable[ExecutionResult]],
         grant_to_undo: Callable[[str, ExecutionRequest, Tools | None], Grant],
-        undo: Callable[[Call, object], Awaitable[Reply]],
+        undo: Callable[[Call, object, Callable[[], Awaitable[None]]], Awaitable[Reply]],
         *,
         may_decide: MayDecide | None,
         registry: Callable[[Tools | None], ToolRegistry],
@@ -216,23 +198,35 @@ class Executions:
         Raises:
             LedgerError: the ledger cannot be read.
         """
-        executions: dict[str, PendingExecution] = {}
+        query = Query(user_id, organization_id, limit=_MOST_WAITING)
+        asked: dict[str, dict[int, ApprovalRequest]] = {}
         for request in self._parked.requests():
-            context = request.context
-            if user_id in (None, context.user_id) and organization_id in (None, context.organization_id):
-                name = request.execution_id
-                others = executions[name].calls if name in executions else ()
-                executions[name] = PendingExecution(execution_id=name, context=context, calls=(*others, request))
+            if _is_of(request.context, query):
+                asked.setdefault(request.execution_id, {})[request.sequence] = request
+        paused: set[str] = set()
         if (records := self._opened()) is not None:
-            recorded = await records.waiting(_pending_execution, user_id=user_id, organization_id=organization_id)
-            for each in recorded:
-                parked = executions.get(each.execution_id)
-                if parked is not None:
-                    known = {call.sequence for call in parked.calls}
-                    others = (call for call in each.calls if call.sequence not in known)
-                    each = replace(each, calls=(*parked.calls, *others))
-                executions[each.execution_id] = each
-        return tuple(executions.values())
+            contexts: dict[str, ExecutionContext] = {}
+
+            def read(
+                execution_id: str, status: ExecutionStatus, row: CallRow
+            ) -> tuple[ExecutionStatus, ApprovalRequest]:
+                return status, asked_of(row, execution_id, contexts)[1]
+
+            for status, request in await records.waiting(read, query):
+                if not _is_of(request.context, query):
+                    raise LedgerDamaged(f"the owner of {request.execution_id} in the ledger was altered")
+                asked.setdefault(request.execution_id, {}).setdefault(request.sequence, request)
+                if status == "paused":
+                    paused.add(request.execution_id)
+        return tuple(
+            PendingExecution(
+                execution_id=name,
+                context=next(iter(calls.values())).context,
+                calls=tuple(calls.values()),
+                status="paused" if name in paused else "running",
+            )
+            for name, calls in asked.items()
+        )
 
     @checked
     async def settle(
@@ -255,53 +249,40 @@ class Executions:
             LedgerError: the decision could not be recorded.
         """
         person = by.user_id if isinstance(by, ExecutionContext) else None
-        name = by if isinstance(by, str) else None
-        named = {sequence: replace(each, by=person or each.by or name) for sequence, each in decisions.items()}
+        named = {sequence: replace(each, by=person or each.by or by) for sequence, each in decisions.items()}
         records = self._opened()
-        if self._may_decide is not None:
-            await self._expect_rights(self._may_decide, execution_id, named, by)
         undecided = None if records is None else await records.undecided(execution_id)
-        if records is None or undecided is None:
-            return frozenset(
-                sequence
-                for sequence, each in named.items()
-                if isinstance(each, Approved | Denied) and self._parked.decide(execution_id, sequence, each)
-            )
-        decided = set[int]()
-        context = ExecutionContext()
-        waiting = {row.sequence: row for row in undecided}
+        waiting = {row.sequence: (row, *asked_of(row, execution_id)) for row in undecided or ()}
+        asked = {sequence: request for sequence, (_, _, request) in waiting.items()}
+        asked |= {each.sequence: each for each in self._parked.requests() if each.execution_id == execution_id}
+        for sequence in named.keys() & asked.keys():
+            await self._expect_right(asked[sequence], by, named[sequence])
+        decided: set[int] = set()
         for sequence, decision in named.items():
-            if (row := waiting.get(sequence)) is None:
-                continue
-            _expect_fitting(row, decision)
-            binding, _ = asked_of(row, context, execution_id)
-            try:
-                if await records.decide(execution_id, sequence, binding, decision) is decision:
+            if records is None or undecided is None:
+                if isinstance(decision, Approved | Denied) and self._parked.decide(execution_id, sequence, decision):
                     decided.add(sequence)
-            except UnencodableValue as error:
-                raise ConfigError(f"the value for call {sequence} cannot be given to a program: {error}") from error
+            elif sequence in waiting:
+                row, binding, _ = waiting[sequence]
+                _expect_fitting(row, decision)
+                try:
+                    if await records.decide(execution_id, sequence, binding, decision) is decision:
+                        decided.add(sequence)
+                except UnencodableValue as error:
+                    text = f"the value for call {sequence} cannot be given to a program: {error}"
+                    raise ConfigError(text) from error
         return frozenset(decided)
 
-    async def _expect_rights(
-        self,
-        may_decide: MayDecide,
-        execution_id: str,
-        decisions: Mapping[int, Settlement],
-        by: str | ExecutionContext | None,
+    async def _expect_right(
+        self, asked: ApprovalRequest, by: str | ExecutionContext | None, decision: Settlement
     ) -> None:
-        records = self._opened()
-        recorded = None if records is None else await records.find(execution_id)
-        asked = [each for each in self._parked.requests() if each.execution_id == execution_id]
-        if recorded is not None:
-            asked += [each for _, each in _waiting(recorded, _request_of(recorded, None).context)]
-        for each in asked:
-            if (decision := decisions.get(each.sequence)) is None:
-                continue
-            person = by if isinstance(by, ExecutionContext) else ExecutionContext(user_id=decision.by or "anonymous")
-            allowed = may_decide(each, person)
-            if (await allowed if inspect.isawaitable(allowed) else allowed) is not True:
-                text = f"{person.user_id} may not decide on call {each.sequence}, {each.tool}, of {execution_id}"
-                raise DecisionDenied(f"{text}: Corral(may_decide=...) refused it")
+        if self._may_decide is None:
+            return
+        person = by if isinstance(by, ExecutionContext) else ExecutionContext(user_id=decision.by or "anonymous")
+        allowed = self._may_decide(asked, person)
+        if (await allowed if inspect.isawaitable(allowed) else allowed) is not True:
+            text = f"{person.user_id} may not decide on call {asked.sequence}, {asked.tool}, of {asked.execution_id}"
+            raise DecisionDenied(f"{text}: Corral(may_decide=...) refused it")
 
     @checked
     async def resume(
@@ -407,7 +388,7 @@ class Executions:
         result = await self._run(request, recording, options)
         if result.status != "paused" or until is not None or source is not None:
             return result
-        return replace(result, pending=tuple(asked for _, asked in _waiting(recorded, request.context)))
+        return replace(result, pending=tuple(asked for _, asked in _waiting(recorded)))
 
     @checked
     async def fork(
@@ -478,25 +459,31 @@ class Executions:
             changed = changes_something(request)
         else:
             changed = row.status != "pending" and (tool is None or not tool.read_only)
-        if not changed or (row.reply[:1] == b"e" and not is_uncertain(row)):
+        if not changed or (row.has_failed and not row.is_uncertain):
             return None
         named = partial(UndoneCall, sequence=row.sequence, tool=row.tool)
         if row.status == "undone":
             return named(outcome="undone")
-        if is_uncertain(row):
+        if row.is_uncertain:
             return named(outcome="uncertain", reason="it may have taken effect")
         if row.tool.startswith("$"):
             return named(outcome="not_undoable", reason="requests of programs cannot be undone")
         if tool is None or tool.undo is None:
             return named(outcome="not_undoable", reason=f"the tool {'is gone' if tool is None else 'has no undo'}")
-        records, encoded = self._records, reply_of(row).encoded
+        writer, encoded = self._records.writer, row.recorded_reply().encoded
         output = None if encoded is None else decode_value(encoded.text, tagged=encoded.tagged)
-        records.writer.put(claim, row._replace(status="undoing"))
-        await records.writer.durable(claim)
-        reply = await self._undo(Call(request, grant, protocol="rollback"), output)
+
+        async def starting() -> None:
+            writer.put(claim, row._replace(status="undoing"))
+            await writer.durable(claim)
+
+        call = Call(request, grant, protocol="rollback")
+        reply = await self._undo(call, output, starting)
         if reply.error is not None:
+            if call.state == "raised":  # so the change is in effect
+                writer.put(claim, row._replace(status="done"))
             return named(outcome="failed", reason=reply.error.message)
-        records.writer.put(claim, row._replace(status="undone"))
+        writer.put(claim, row._replace(status="undone"))
         return named(outcome="undone")
 
     @checked
@@ -534,9 +521,7 @@ class Executions:
             ConfigError: there is no ledger.
             LedgerError: it cannot be read.
         """
-        rows = await self._records.list(
-            statuses=statuses, since=since, user_id=user_id, organization_id=organization_id, limit=limit
-        )
+        rows = await self._records.list(Query(user_id, organization_id, statuses, since, limit))
         return tuple(map(_record_of, rows))
 
     @checked
@@ -558,7 +543,7 @@ class Executions:
             LedgerError: it cannot be read.
         """
         records, sums = self._records, dict[tuple[str | None, str, str, str], builtins.list[float]]()
-        listed = await records.list(since=since, user_id=user_id, organization_id=organization_id, limit=limit)
+        listed = await records.list(Query(user_id, organization_id, since=since, limit=limit))
         for each in listed:
             for row in await records.calls(each.execution_id):
                 if row.place is None or row.tool in ("", TIMER):
@@ -566,7 +551,7 @@ class Executions:
                 day = datetime.fromtimestamp(row.wall / 1000, UTC).date().isoformat()
                 sizes = row.duration, len(row.input.text), max(0, len(row.reply) - 1)
                 total = sums.setdefault((each.organization_id, each.user_id, row.tool, day), [0, 0, 0.0, 0, 0])
-                for index, number in enumerate((1, row.reply[:1] == b"e", *sizes)):
+                for index, number in enumerate((1, row.has_failed, *sizes)):
                     total[index] += number
         return tuple(
             Cost(
@@ -608,6 +593,10 @@ class Executions:
         return False
 
 
+def _is_of(context: ExecutionContext, query: Query) -> bool:
+    return query.user_id in (None, context.user_id) and query.organization_id in (None, context.organization_id)
+
+
 def missing_tools(
     offered: Collection[str], calls: Iterable[CallRow | ApprovalRequest], tools: ToolRegistry
 ) -> builtins.list[str]:
@@ -625,9 +614,12 @@ async def claimed(
 ) -> tuple[ExecutionRequest, Recording]:
     """Claims an execution for this host, to continue it, unless `admit` raises. Raises as `Executions.resume`."""
 
+    request: ExecutionRequest | None = None
+
     def accept(recorded: Recorded) -> None:
+        nonlocal request
         admit(recorded)
-        _request_of(recorded, context)
+        request = _request_of(recorded, context)
         if any(row.status in _UNDONE for row in recorded.calls):
             raise HeldElsewhere(
                 f"{execution_id} has been rolled back; executions.fork can continue from calls that stay"
@@ -644,7 +636,8 @@ async def claimed(
         decisions=recorded.decisions,
         was_paused=recorded.execution.status == "paused",
     )
-    return _request_of(recorded, context), recording
+    assert request is not None
+    return request, recording
 
 
 async def found_again(
@@ -664,7 +657,7 @@ async def found_again(
     if others := _differences(first, request) if is_same_owner else ["user or organization"]:
         text = f"execution_id={execution_id!r} belongs to an earlier request with another {' and '.join(others)}"
         raise ConfigError(f"{text}; use a new id for another request")
-    status, waiting = recorded.execution.status, _waiting(recorded, request.context)
+    status, waiting = recorded.execution.status, _waiting(recorded)
     if status == "rolled_back":
         raise HeldElsewhere(f"{execution_id} has been rolled back; use a new execution_id to run the program again")
     if status == "running" or (status == "paused" and not _undecided(recorded, waiting)):
@@ -698,9 +691,7 @@ async def earlier_calls(
     left: dict[bytes, builtins.list[CallRow]] = {}
     for recorded in reversed(chain):
         left = _left(left, recorded.calls)
-        made = [
-            row for row in recorded.calls if row.status not in ("pending", "undone") and not row.reply.startswith(b"e")
-        ]
+        made = [row for row in recorded.calls if row.status not in ("pending", "undone") and not row.has_failed]
         own: dict[bytes, builtins.list[CallRow]] = {}
         for row in made:
             if (tool := tools.get(row.tool)) is not None and not tool.read_only:
@@ -769,17 +760,17 @@ def _until(calls: Sequence[CallRow], until: int | None, *, offline: bool = False
     return replied[: next((index for index, row in enumerate(replied) if is_end(row)), None)]
 
 
-def _waiting(recorded: Recorded, context: ExecutionContext) -> builtins.list[tuple[bytes, ApprovalRequest]]:
+def _waiting(recorded: Recorded) -> builtins.list[tuple[bytes, ApprovalRequest]]:
     """Returns the calls that wait, with the digests to which decisions on them are bound; empty if the execution has
     ended."""
     execution = recorded.execution
     calls = recorded.calls if execution.status in ("running", "paused") else ()
-    return [asked_of(row, context, execution.execution_id) for row in calls if row.status in WAITING]
+    return [asked_of(row, execution.execution_id) for row in calls if row.status in WAITING]
 
 
 def _full_record(recorded: Recorded) -> ExecutionRecord:
     request = _request_of(recorded, None)
-    waiting = _waiting(recorded, request.context)
+    waiting = _waiting(recorded)
     pending, undecided = tuple(asked for _, asked in waiting), _undecided(recorded, waiting)
     result = None if recorded.execution.status == "running" else result_of(recorded, request.language, pending)
     return replace(

@@ -7,24 +7,22 @@ pipeline calls `starting`, directly before a tool runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cache, partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from typing import Any, cast
 
 import anyio
-from pydantic import TypeAdapter
-from pydantic_core import from_json, to_json
-from typing_extensions import TypedDict
+from pydantic_core import to_json
 
 from corral.calls import CallRecorder, Grant
-from corral.containment import ContainmentKind
 from corral.errors import Diverged, JournalFull, LedgerError, UncertainCall
-from corral.guest import UnencodableValue, decode_value, encode_value
-from corral.ledger import CallRow, Claim, Recorded, Records
+from corral.guest import encode_value
+from corral.ledger import NOT_KEPT, CallRow, Claim, Records, pack_reply
 from corral.rendering.preview import preview_text
-from corral.results import CallRecord, ExecutionResult, ProgramCapabilities, Unread
+from corral.results import CallRecord, ExecutionResult
+from corral.running.recorded import asked_of, pack_request, pack_result
 from corral.sandboxes import failed_exit
 from corral.sandboxes.base import GRACE_SECONDS
 from corral.tools import Tool
@@ -35,30 +33,19 @@ from corral.types import (
     Approved,
     CallError,
     CallRequest,
-    CallState,
     Decision,
     Denied,
-    Diagnostic,
-    Doubt,
     EncodedValue,
-    ExecutionContext,
-    ExecutionError,
     Exit,
     GuestState,
-    Language,
-    LogEntry,
     Reply,
     RequestHandler,
     Retry,
     Settled,
     Settlement,
-    Status,
-    Unawaited,
 )
 
 _PARTLY_UNDONE = "undoing it has failed or was interrupted, so it may be in effect"
-NOT_KEPT = b"-"
-"""Reply of a tool with `journal=False`."""
 UNRECORDED = "it is not on record, so it would be called"
 _FINISH = 0
 """Number of the row for the end of the grace period. It is recorded because the end depends on the host's clock."""
@@ -341,16 +328,16 @@ class Journal:
 
     async def _replay(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
         record: CallRecord | None = None
-        reply, kind = reply_of(row), row.reply[:1]
-        if not row.tool.startswith("$") and kind != NOT_KEPT:
+        reply, is_stream, is_kept = row.recorded_reply(), row.is_stream, row.reply != NOT_KEPT
+        if not row.tool.startswith("$") and is_kept:
             self._grant.calls += 1
             record = self._recorder.replayed(request)
         turn = self._arrivals[row.sequence] = anyio.Event()
-        if kind == NOT_KEPT:
+        if not is_kept:
             reply = (await handler(request._replace(open_stream=None)))._replace(stamp=reply.stamp)
             if reply.error is None and not reply.nothing and reply.encoded is None:
                 reply = reply._replace(encoded=encode_value(reply.value))
-            kind = b"s" if self._streams(request) else b""
+            is_stream = self._streams(request)
         if self._steps is not None or self._replayed[self._position] is not row:
             self._look()
             await turn.wait()
@@ -358,7 +345,7 @@ class Journal:
         self._follow()
         if record is not None:
             self._recorder.replay(record, reply)
-        return _delivered(reply, kind, request)
+        return _delivered(reply, request) if is_stream else reply
 
     def _follow(self) -> None:
         """Releases the next recorded reply."""
@@ -390,7 +377,7 @@ class Journal:
         Returns None if there is no reply, so the call has to be made. Waits for ever if a person has to decide.
         """
         if old.status == "done":  # in an earlier execution
-            return reply_of(old), old.by
+            return old.recorded_reply(), old.by
         tool = self._grant.peek_tool(request.tool)
         if old.status == "pending" or (tool is not None and (tool.read_only or tool.idempotent)):
             return None
@@ -398,7 +385,7 @@ class Journal:
         binding = blake2b(b"uncertain\0%b\0%d" % (old.digest, number), digest_size=16).digest()
         asked = self._asked_about(request, _PARTLY_UNDONE if old.status == "undoing" else UNCERTAIN)
         if old.status == "uncertain" and request.sequence in self._rows:
-            binding, asked = asked_of(old, self._grant.context, self._grant.execution_id)
+            binding, asked = asked_of(old, self._grant.execution_id)
         match self._decisions.get((request.sequence, binding)):
             case Retry():
                 return None
@@ -446,8 +433,6 @@ class Journal:
             duration = (time.perf_counter() - began) * 1000
             return self._done(made, reply, by=made.by, request=request, unclear=unclear, duration=duration)
         await self._until_decided(row.sequence)
-        self._grant.calls -= 1
-        self._recorder.forget(row.sequence)
         return await self._make(request, row, handler)
 
     def _is_unclear(self, row: CallRow) -> bool:
@@ -486,7 +471,7 @@ class Journal:
             encoded = encode_value(value)
         reply = Reply(value, encoded, error, nothing, stamp=stamp)
         stream = encoded is not None and encoded.text[:1] == b"[" and request is not None and self._streams(request)
-        packed = _packed(reply, stream=stream, unclear=unclear)
+        packed = pack_reply(reply, stream=stream, unclear=unclear)
         tool = self._grant.peek_tool(row.tool)
         kept = packed if tool is None or tool.journal else NOT_KEPT
         row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, kept, *stamp, by, duration)
@@ -495,7 +480,7 @@ class Journal:
         self._size += size
         self.bytes[row.tool] = self.bytes.get(row.tool, 0) + size
         self._put(row)
-        return _delivered(reply, packed[:1], request) if stream and request is not None else reply
+        return _delivered(reply, request) if stream and request is not None else reply
 
     def _put(self, row: CallRow) -> None:
         if self.claim is not None:
@@ -552,7 +537,7 @@ class Journal:
         binding: bytes,
         decide: Callable[[Any], object] = lambda _: None,
     ) -> None:
-        row = row._replace(reply=_packed_request(asked, binding), place=None)
+        row = row._replace(reply=pack_request(asked, binding), place=None)
         self._size += row.size
         self._put(row)
         self._waits[row.sequence] = binding, decide
@@ -671,17 +656,8 @@ class Journal:
 
     def result(self, result: ExecutionResult) -> Mapping[str, object]:
         """Returns the record of the end or of a pause."""
-        value = None if result.value is None else encode_value(result.value)
-        return {
-            "replies": self.replies,
-            "state": [*self.state],
-            "value": None if value is None else [value.text.decode(), value.tagged],
-            "error": result.error and asdict(result.error),
-            "containment": result.containment and [result.containment, result.containment.strength],
-            "calls": [[getattr(call, name) for name in _CallFacts.__annotations__] for call in result.tool_calls],
-            **{name: getattr(result, name) for name in _ResultParts.__annotations__},
-            "pauses": self._recording.state.get("pauses", 0) + self.paused,
-        }
+        pauses = self._recording.state.get("pauses", 0) + self.paused
+        return {**pack_result(result), "replies": self.replies, "state": [*self.state], "pauses": pauses}
 
     def exit(self, exit: Exit | None) -> Exit:
         """Returns the end of the execution; None if this journal has ended it."""
@@ -690,136 +666,9 @@ class Journal:
         return Exit(status="paused") if self.paused or exit is None else exit
 
 
-class _ResultParts(TypedDict):
-    duration_ms: float
-    logs: tuple[LogEntry, ...]
-    unawaited: tuple[Unawaited, ...]
-    diagnostics: tuple[Diagnostic, ...]
-    truncated: tuple[str, ...]
-    checked: bool
-    capabilities: ProgramCapabilities | None
-
-
-class _CallFacts(TypedDict):
-    name: str
-    sequence: int
-    started: float
-    error: CallError | None
-    duration_ms: float | None
-    state: CallState
-    read_only: bool
-    remark: str | None
-    masked: frozenset[str]
-
-
-@cache
-def _result_parts() -> tuple[TypeAdapter[_ResultParts], TypeAdapter[list[_CallFacts]]]:
-    return TypeAdapter(_ResultParts), TypeAdapter(list[_CallFacts])
-
-
-def result_of(recorded: Recorded, language: Language, pending: Iterable[ApprovalRequest]) -> ExecutionResult:
-    """Returns the result of an execution as it was when it ended or paused."""
-    body, rows = recorded.result, {row.sequence: row for row in recorded.calls}
-    value, error, containment = body["value"], body["error"], body["containment"]
-    read_parts, read_calls = _result_parts()
-    calls = [dict(zip(_CallFacts.__annotations__, each, strict=True)) for each in body["calls"]]
-    return ExecutionResult(
-        execution_id=recorded.execution.execution_id,
-        status=cast("Status", recorded.execution.status),
-        language=language,
-        value=None if value is None else decode_value(value[0].encode(), tagged=value[1]),
-        error=None if error is None else ExecutionError(**error),
-        containment=None if containment is None else ContainmentKind(*containment),
-        tool_calls=tuple(_call_of(facts, rows.get(facts["sequence"])) for facts in read_calls.validate_python(calls)),
-        pending=tuple(pending),
-        **read_parts.validate_python({name: body[name] for name in _ResultParts.__annotations__}),
-    )
-
-
-def _call_of(facts: _CallFacts, row: CallRow | None) -> CallRecord:
-    record = CallRecord(**facts, input=None, replayed=True)
-    if row is not None:
-        record.keep("input", _unread(row.input))
-        if row.place is not None and (encoded := reply_of(row).encoded) is not None:
-            record.keep("output", _unread(encoded))
-    return record
-
-
-def _unread(encoded: EncodedValue) -> Unread:
-    return Unread(partial(decode_value, encoded.text, tagged=encoded.tagged), len(encoded.text))
-
-
-def asked_of(row: CallRow, context: ExecutionContext, execution_id: str) -> tuple[bytes, ApprovalRequest]:
-    """Returns the digest to which a decision on a waiting call is bound, and the request."""
-    body: dict[str, Any] = from_json(row.reply)
-    arguments = decode_value(row.input.text, tagged=row.input.tagged)
-    text, tagged = body["input"] or (None, False)
-    return bytes.fromhex(body["binding"]), ApprovalRequest(
-        tool=row.tool,
-        input=arguments if text is None else decode_value(text.encode(), tagged=tagged),
-        arguments=arguments,
-        description=body["description"],
-        read_only=body["read_only"],
-        context=context,
-        execution_id=execution_id,
-        sequence=row.sequence,
-        reason=body["reason"],
-        doubts=tuple(Doubt(**each) for each in body["doubts"]),
-        asked_at=body["asked_at"],
-    )
-
-
-def _packed_request(asked: ApprovalRequest, binding: bytes) -> bytes:
-    try:
-        text, tagged = encode_value(asked.input)
-        shown: list[object] | None = [text.decode(), tagged]
-    except UnencodableValue:
-        shown = None
-    return to_json(
-        {
-            "binding": binding.hex(),
-            "input": shown,
-            "description": asked.description,
-            "read_only": asked.read_only,
-            "reason": asked.reason,
-            "doubts": [asdict(each) for each in asked.doubts],
-            "asked_at": asked.asked_at,
-        }
-    )
-
-
-def _packed(reply: Reply, *, stream: bool, unclear: bool) -> bytes:
-    """Encodes a reply: one letter for its kind, then its text."""
-    if (error := reply.error) is not None:
-        fields = (error.code, error.name, error.message, error.retry_after_seconds, error.correlation_id, unclear)
-        return b"e" + to_json(fields)
-    if reply.nothing or reply.encoded is None:
-        return b"n"
-    text, tagged = reply.encoded
-    return (b"S" if tagged else b"s") + text if stream else (b"t" if tagged else b"v") + text
-
-
-def is_uncertain(row: CallRow) -> bool:
-    """True if the effect of a call is unknown."""
-    return row.status in ("started", "uncertain") or (row.reply[:1] == b"e" and bool(from_json(row.reply[1:])[5]))
-
-
-def reply_of(row: CallRow) -> Reply:
-    """Returns the reply on record."""
-    stamp = (row.wall, row.active)
-    kind, text = row.reply[:1], row.reply[1:]
-    if kind == b"e":
-        code, name, message, retry, correlation, _ = from_json(text)
-        error = CallError(code=code, name=name, message=message, retry_after_seconds=retry, correlation_id=correlation)
-        return Reply(error=error, stamp=stamp)
-    if kind in (b"n", NOT_KEPT):
-        return Reply(nothing=True, stamp=stamp)
-    return Reply(encoded=EncodedValue(text, kind in (b"t", b"S")), stamp=stamp)
-
-
-def _delivered(reply: Reply, kind: bytes, request: CallRequest) -> Reply:
-    """Returns the reply for the guest. The items of a stream are sent before it, all at once."""
-    if kind not in (b"s", b"S") or reply.encoded is None or request.open_stream is None:
+def _delivered(reply: Reply, request: CallRequest) -> Reply:
+    """Returns the reply to a call of a tool that streams. The items are sent before it, all at once."""
+    if reply.encoded is None or request.open_stream is None:
         return reply
     sink = request.open_stream(_nothing)
     items = EncodedValue(reply.encoded.text[1:-1], reply.encoded.tagged)

@@ -69,7 +69,7 @@ class Runtime:
     containment: Containment
     protocols: Protocols
     handler: Handler
-    undo: Callable[[Call, object], Awaitable[Reply]]
+    undo: Callable[[Call, object, Callable[[], Awaitable[None]]], Awaitable[Reply]]
     """Undoes a call, given its output."""
     grants: Grants
     rates: RateLimits

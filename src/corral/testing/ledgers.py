@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.ledger import ExecutionStatus, Ledger, StoredCall, StoredDecision, StoredExecution
+from corral.ledger import ExecutionStatus, Ledger, Query, StoredCall, StoredDecision, StoredExecution
 from corral.ledger.rows import CallStatus
 
 
@@ -119,11 +119,11 @@ class LedgerSuite:
         for number, name in enumerate("abcd"):
             ledger.create(_execution(name, updated=float(number), user_id="bob" if name == "c" else "ann"))
         ledger.end("b", 1, "paused", b"state", now=10.0)
-        assert [each.execution_id for each in ledger.list()] == ["a", "c", "d", "b"]
-        assert [each.execution_id for each in ledger.list(limit=2)] == ["d", "b"]
-        assert [each.execution_id for each in ledger.list(statuses=["running"], user_id="ann")] == ["a", "d"]
-        assert [each.execution_id for each in ledger.list(since=3.0)] == ["d", "b"]
-        assert not ledger.list(organization_id="acme")
+        assert [each.execution_id for each in ledger.list(Query())] == ["a", "c", "d", "b"]
+        assert [each.execution_id for each in ledger.list(Query(limit=2))] == ["d", "b"]
+        assert [each.execution_id for each in ledger.list(Query("ann", statuses=["running"]))] == ["a", "d"]
+        assert [each.execution_id for each in ledger.list(Query(since=3.0))] == ["d", "b"]
+        assert not ledger.list(Query(organization_id="acme"))
         self._close(ledger)
 
     def test_calls_wait_as_long_as_their_execution_can_go_on(self) -> None:
@@ -137,10 +137,10 @@ class LedgerSuite:
             )
         ledger.end("a", 1, "paused", b"state", now=10.0)
         ledger.end("b", 1, "failed", b"result", now=11.0)
-        everyone = ledger.waiting(user_id=None, organization_id=None, limit=10)
-        assert [(each.execution_id, each.sequence) for each in everyone] == [("c", 1), ("c", 3), ("a", 1), ("a", 3)]
-        assert {each.execution_id for each in ledger.waiting(user_id="ann", organization_id=None, limit=10)} == {"a"}
-        assert len(ledger.waiting(user_id=None, organization_id=None, limit=3)) == 3
+        everyone = [(status, each.execution_id, each.sequence) for status, each in ledger.waiting(Query())]
+        assert everyone == [("running", "c", 1), ("running", "c", 3), ("paused", "a", 1), ("paused", "a", 3)]
+        assert {each.execution_id for _, each in ledger.waiting(Query("ann"))} == {"a"}
+        assert len(ledger.waiting(Query(limit=3))) == 3
         self._close(ledger)
 
     def test_what_is_old_is_deleted_with_all_its_rows(self) -> None:
@@ -156,7 +156,7 @@ class LedgerSuite:
         assert not ledger.calls("a")
         assert not ledger.decisions("a")
         assert ledger.prune(ended_before=10.0, paused_before=10.0) == 1
-        assert [each.execution_id for each in ledger.list()] == ["c", "d"]
+        assert [each.execution_id for each in ledger.list(Query())] == ["c", "d"]
         self._close(ledger)
 
     def test_it_opens_again(self) -> None:

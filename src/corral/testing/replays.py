@@ -15,7 +15,7 @@ from typing import Any
 
 from corral import Corral, ExecutionResult
 from corral.errors import ConfigError, Diverged, LedgerError, MemoryExceeded, SandboxError, error_class
-from corral.ledger import SqliteLedger
+from corral.ledger import Query, SqliteLedger
 
 _CUT_OFF = (LedgerError, MemoryExceeded, SandboxError)
 """Errors that come from outside of a program, which a replay does not repeat."""
@@ -72,7 +72,7 @@ def replays(pattern: str | Path, *, keys: Mapping[str, bytes] | None = None) -> 
         raise ConfigError(f"replays({str(pattern)!r}): no ledger has such a path")
     for path in paths:
         with _copied(path, keys) as ledger:
-            names = sorted(each.execution_id for each in ledger.list(limit=1_000_000))
+            names = sorted(each.execution_id for each in ledger.list(Query(limit=1_000_000)))
             ledger.close()
         found += [RecordedExecution(path, name, keys) for name in names]
     return tuple(found)
