@@ -1,4 +1,4 @@
-"""Results of durable executions, and requests for decisions, as they are in a ledger."""
+"""Encodings of results and of requests for decisions in a ledger."""
 
 from __future__ import annotations
 
