@@ -462,3 +462,89 @@ def test_an_approval_survives_the_server(chromium: Chromium, tmp_path: Path, mon
         expect(page.get_by_role("group", name="Program succeeded")).to_have_count(1)
         expect(ask).to_have_count(0)
         assert problems == []
+
+
+RECORDED = """
+from corral import Corral, tool
+from corral.ledger import MemoryLedger
+
+
+@tool(undo=lambda input, output: None)
+async def book(seat: int) -> str:
+    return f"seat {seat}<img src=x id=hostile>"
+
+
+corral = Corral([book], ledger=MemoryLedger(), check=False)
+
+
+class Recorded:
+    async def reply(self, turn):
+        result = turn.result or await corral.execute(turn.text, context=turn.context, durable=True)
+        yield {"type": "text-start", "id": "0"}
+        yield {"type": "text-delta", "id": "0", "delta": f"It {result.status}: {result.value}"}
+        yield {"type": "text-end", "id": "0"}
+
+
+agent = Recorded()
+"""
+BOOKING = """
+console.log("first");
+await tools.book({ seat: 1 });
+console.log("second");
+await tools.book({ seat: 2 });
+return "booked";
+"""
+
+
+@pytest.mark.matrix("test_pauses.py has the requests of this page, without a browser")
+def test_the_time_line_of_an_execution_goes_back_runs_it_again_and_undoes_it(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    (tmp_path / "app.py").write_text(RECORDED, encoding="utf-8")
+    with serving("app:agent", folder=tmp_path) as address, chromium.new_page() as page:
+        problems = watched(page)
+        page.goto(address)
+        page.get_by_label("Message", exact=True).fill(BOOKING)
+        page.get_by_role("button", name="Send").click()
+        expect(page.get_by_label("Assistant").get_by_text("It succeeded: booked")).to_be_visible()
+        page.get_by_role("link", name="Details").click()
+        line = page.get_by_role("region", name="Time line")
+        line.get_by_role("button", name="Replay it").click()
+        slider, status = line.get_by_label("State at a call"), line.get_by_role("status")
+        calls, console = line.get_by_label("Calls until then"), line.get_by_label("Console until then")
+        expect(status).to_have_text("At the end: it succeeded")
+        expect(calls.locator("li")).to_have_count(2)
+        slider.press("ArrowLeft")
+        expect(status).to_contain_text("Before the reply to call 2, book")
+        expect(calls.locator("li").last).to_have_text('2 book({"seat":2}) waits')
+        slider.press("ArrowLeft")
+        expect(console).to_have_text("first")
+        expect(calls.locator("li")).to_have_text(['1 book({"seat":1}) waits'])
+        slider.press("ArrowRight")
+        expect(console.locator("div")).to_have_text(["first", "second"])
+        expect(calls).to_contain_text("seat 1<img src=x id=hostile>")
+        execution = page.url
+        with chromium.new_context(bypass_csp=True, storage_state=page.context.storage_state()) as reader:
+            again = reader.new_page()
+            again.goto(execution)
+            again.get_by_role("button", name="Replay it").click()
+            expect(again.get_by_label("State at a call")).to_be_visible()
+            assert broken_rules(again) == []
+        line.get_by_text("Run another program from call 2").click()
+        other = BOOKING.replace('"booked"', '"booked again"')
+        line.get_by_label("Other program").fill(other)
+        line.get_by_role("button", name="Run it").click()
+        expect(page.get_by_label("Assistant").get_by_text("It succeeded: booked again")).to_be_visible()
+        page.goto(execution)
+        line.get_by_role("button", name="Replay it").click()
+        expect(status).to_have_text("At the end: it succeeded")
+        page.once("dialog", lambda dialog: dialog.dismiss())
+        line.get_by_role("button", name="Undo all changes").click()
+        expect(line.get_by_role("button", name="Undo all changes")).to_be_enabled()
+        page.once("dialog", lambda dialog: dialog.accept())
+        line.get_by_role("button", name="Undo all changes").click()
+        undone = line.get_by_label("What was undone").locator("li")
+        expect(undone).to_have_text(["2 book: undone", "1 book: undone"])
+        expect(page.get_by_role("group", name="Program was rolled back")).to_be_visible()
+        assert page.locator("#hostile").count() == 0
+        assert problems == []

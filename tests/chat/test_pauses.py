@@ -12,10 +12,11 @@ import anyio
 import httpx
 import pytest
 
-from corral import Approved, Corral, ExecutionContext, Later, tool
+from corral import ApprovalRequest, Approved, Corral, ExecutionContext, Later, tool
 from corral.chat import ChatBounds, ChatStore, ChatTurn, Part, SqliteChats, chat_app
 from corral.ledger import SqliteLedger
 from corral.sandboxes import DenoSandbox
+from corral.types import MayDecide
 from tests.chat.conftest import Browser, parts_of
 from tests.until import until
 
@@ -40,7 +41,10 @@ class Host:
 
     @property
     def tools(self) -> list[Any]:
-        @tool
+        async def forget(input: dict[str, str], output: int) -> None:
+            self.done.append((f"not {input['text']}", output))
+
+        @tool(undo=forget)
         async def note(text: str) -> int:
             """Notes a text."""
             self.done.append(text)
@@ -55,10 +59,17 @@ class Host:
         return [note, pay]
 
     @asynccontextmanager
-    async def server(self, replies: int = 3) -> AsyncGenerator[tuple[Browser, Corral]]:
+    async def server(
+        self, replies: int = 3, may_decide: MayDecide | None = None
+    ) -> AsyncGenerator[tuple[Browser, Corral]]:
         ledger = SqliteLedger(self._folder / "runs.db", keys={})
         async with Corral(
-            self.tools, sandbox=self._sandbox, ledger=ledger, approve=lambda _: Later(), check=False
+            self.tools,
+            sandbox=self._sandbox,
+            ledger=ledger,
+            approve=lambda _: Later(),
+            may_decide=may_decide,
+            check=False,
         ) as corral:
             store: ChatStore = SqliteChats(self._folder / "chats.db")
             self.agent = Durable(corral)
@@ -66,6 +77,18 @@ class Host:
             app: Any = chat_app(corral, self.agent, authenticate=_user, store=store, bounds=bounds)
             yield Browser(app, "ann"), corral
             await store.aclose()
+
+
+class Plain:
+    """Runs the user's message as a program that is not durable."""
+
+    def __init__(self, corral: Corral) -> None:
+        self._corral = corral
+
+    async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
+        await self._corral.execute(turn.text, context=turn.context)
+        yield {"type": "text-start", "id": "0"}
+        yield {"type": "text-end", "id": "0"}
 
 
 def _user(request: Any) -> ExecutionContext:
@@ -206,3 +229,71 @@ async def test_a_paused_program_that_is_gone_from_the_ledger_is_interrupted(host
         data = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
         assert (data["status"], states(data)) == ("interrupted", ["expired"])
         assert (await decide(ann, data["id"], 1)).status_code == 409
+
+
+async def test_who_may_decide_is_asked_on_the_page(host: Host) -> None:
+    def by_another(call: ApprovalRequest, person: ExecutionContext) -> bool:
+        return call.input["euros"] < 2
+
+    async with host.server(may_decide=by_another) as (ann, _):
+        await ann.send(SOURCE)
+        paused = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        refused = await decide(ann, paused["id"], 3)
+        assert (refused.status_code, refused.json()["error"]) == (
+            403,
+            f"ann may not decide on call 3, pay, of {paused['id']}: Corral(may_decide=...) refused it",
+        )
+        assert (await decide(ann, paused["id"], 2)).status_code == 200
+        again = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        assert (states(again), host.done) == ([None, "decided", "waiting"], ["a"])
+
+
+LONG = """
+console.log("one");
+const a = await tools.note({ text: "a" });
+console.log("two");
+return [a, await tools.note({ text: "b" })];
+"""
+
+
+async def test_a_time_line_a_fork_and_an_undo_are_for_the_owner_of_the_execution(host: Host) -> None:
+    async with host.server() as (ann, _):
+        await ann.send(LONG)
+        bob = Browser(ann.app, "bob")
+        first = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        address = f"/api/executions/{first['id']}"
+        assert (await ann.get(address))["recorded"] is True
+        timeline = await ann.get(f"{address}/timeline")
+        assert [(step["n"], step["logs"], step["waiting"]) for step in timeline["steps"]] == [
+            (1, 1, [1]),
+            (2, 2, [2]),
+            (0, 2, []),
+        ]
+        assert timeline["calls"][1] == [2, "note", '{"text":"b"}', "7"]
+        for path, body in (("fork", {"at": 2}), ("rollback", {})):
+            assert (await bob.client.post(f"{address}/{path}", json=body)).status_code == 404
+            assert (await ann.client.post(f"{address}/{path}", json={"at": 0, "until": 0})).status_code == 422
+        assert (await bob.client.get(f"{address}/timeline")).status_code == 404
+        forked = await ann.client.post(f"{address}/fork", json={"at": 2})
+        assert forked.json() == {"conversation": "talk"}
+        messages = (await ended(ann))["messages"]
+        second = program_of(messages[2])
+        assert (second["status"], second["value"], host.done) == ("succeeded", [7, 7], ["a", "b", "b"])
+        assert "The program that was run again has ended" in messages[2]["parts"][-1]["text"]
+        undone = (await ann.client.post(f"{address}/rollback", json={"until": 2})).json()
+        assert undone == [{"n": 2, "tool": "note", "outcome": "undone", "reason": None}]
+        assert (host.done[3:], (await ann.get(address))["status"]) == ([("not b", 7)], "rolled_back")
+        refused = await ann.client.post(f"{address}/fork", json={"at": 3})
+        assert refused.status_code == 200  # the conversation tells why
+        told = (await ended(ann))["messages"][-1]["parts"][-1]["text"]
+        assert told.startswith("The program could not be run again: fork(at=3): call 2 was rolled back")
+
+
+async def test_an_execution_without_a_ledger_has_no_time_line(warm_deno: DenoSandbox) -> None:
+    async with Corral(sandbox=warm_deno, check=False) as corral:
+        ann = Browser(chat_app(corral, Plain(corral), authenticate=_user), "ann")
+        await ann.send("return 1")
+        data = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        assert "recorded" not in await ann.get(f"/api/executions/{data['id']}")
+        missing = await ann.client.get(f"/api/executions/{data['id']}/timeline")
+        assert (missing.status_code, missing.json()) == (404, {"error": "the execution is not in a ledger"})

@@ -66,6 +66,8 @@ export interface Execution {
   files?: { created: string[]; changed: string[]; deleted: string[] };
   images?: string[];
   whole?: boolean;
+  /** True if it is in a ledger and does not run. */
+  recorded?: boolean;
 }
 
 export interface ConversationInfo {

@@ -6,6 +6,7 @@ import { Chat } from "./chat";
 import { Conversations } from "./conversations";
 import { Icon } from "./icon";
 import { Program } from "./program";
+import { Timeline } from "./timeline";
 import "./style.css";
 
 interface About {
@@ -143,6 +144,7 @@ function App() {
 function ExecutionPage({ id }: { id: string }) {
   const [execution, setExecution] = useState<Execution>();
   const [problem, setProblem] = useState("");
+  const [visit, setVisit] = useState(0);
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout>;
     const load = () =>
@@ -156,7 +158,7 @@ function ExecutionPage({ id }: { id: string }) {
       );
     void load();
     return () => clearTimeout(timer);
-  }, [id]);
+  }, [id, visit]);
   const title = execution?.question ?? "A program";
   const back = execution?.title === title ? "Back to the conversation" : (execution?.title ?? "Conversations");
   useEffect(() => {
@@ -181,6 +183,7 @@ function ExecutionPage({ id }: { id: string }) {
             {new Date(execution.began * 1000).toLocaleString()} · {id}
           </p>
           <Program execution={execution} alone />
+          {execution.recorded && <Timeline execution={execution} onUndone={() => setVisit(visit + 1)} />}
           <div className="composer">
             <Approvals executions={[execution]} />
           </div>

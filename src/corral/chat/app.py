@@ -8,10 +8,11 @@ import json
 import math
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, TypeAlias, TypeVar, cast
 from urllib.parse import quote
@@ -25,7 +26,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from corral import Approved, ConfigError, Corral, Denied, ExecutionContext
+from corral import Approved, ConfigError, Corral, Denied, ExecutionContext, ExecutionResult
 from corral.bridges.base import ASGIApp
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
 from corral.calls.rates import Bucket, MemoryRates
@@ -34,8 +35,10 @@ from corral.chat.runs import ExecutionRecord, Owner, Replies, Reply, as_recorded
 from corral.chat.stores import ChatStore, Conversation, MemoryChats
 from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, text_of_message
 from corral.errors import CorralError, DecisionDenied
+from corral.events import Event
 from corral.logs import get_logger
 from corral.rendering.images import image_type
+from corral.rendering.timeline import timeline_data
 from corral.tools.rates import Rate
 from corral.types import CallError, Frozen, Positive, PositiveSeconds, Retry
 
@@ -183,6 +186,20 @@ class _DecisionRequest(BaseModel):
     reason: str = Field(default="", max_length=_REASON_CHARS)
 
 
+class _ForkRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    at: int = Field(ge=1)
+    source: str | None = None
+    """Another program; None for the same."""
+
+
+class _RollbackRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    until: int | None = Field(default=None, ge=1)
+
+
 def chat_app(
     corral: Corral,
     agent: ChatAgent,
@@ -271,6 +288,9 @@ class _ChatServer:
                 Route("/api/conversations/{conversation}", self._delete, methods=["DELETE"]),
                 Route("/api/executions/{execution}", self._execution),
                 Route("/api/executions/{execution}/file", self._file),
+                Route("/api/executions/{execution}/timeline", self._timeline),
+                Route("/api/executions/{execution}/fork", self._fork, methods=["POST"]),
+                Route("/api/executions/{execution}/rollback", self._roll_back, methods=["POST"]),
                 Route("/api/approvals/{execution}/{sequence:int}", self._decide, methods=["POST"]),
                 Route("/assets/{name}", asset),
             ],
@@ -414,7 +434,7 @@ class _ChatServer:
         last = conversation.messages[-1] if conversation.messages else None
         is_last = last is not None and any(part.get("id") == execution_id for part in last["parts"])
         call = data["toolCallId"] if is_last else None
-        agent = _Continuation(self.corral, self.agent, execution_id, call)
+        agent = _Continuation(self.corral, self.agent, partial(self.corral.executions.resume, execution_id), call)
         self._start(conversation, context, owner, agent, deepcopy(last) if is_last else None)
 
     async def _found(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
@@ -527,7 +547,11 @@ class _ChatServer:
     # --- executions
 
     async def _execution(self, request: Request) -> Response:
-        data = await self._record(request, await self._caller(request))
+        context = await self._caller(request)
+        data = await self._record(request, context)
+        with suppress(HTTPException):
+            await self._status(context, data)
+            data = {**data, "recorded": True}
         return JSONResponse({**data, "whole": True})
 
     async def _file(self, request: Request) -> Response:
@@ -542,6 +566,56 @@ class _ChatServer:
         if data is None:
             raise HTTPException(404, "there is no such execution")
         return await self._current(context, data, runs=True)
+
+    async def _status(self, context: ExecutionContext, data: Mapping[str, Any]) -> str:
+        """Returns the status of a recorded execution that does not run now."""
+        recorded = None
+        with suppress(ConfigError):  # there is no ledger
+            recorded = await self.corral.executions.find(data["id"])
+        if recorded is None or Owner(recorded.organization_id, recorded.user_id) != owner_of(context):
+            raise HTTPException(404, "the execution is not in a ledger")
+        if recorded.status == "running":
+            raise HTTPException(409, "the execution is running; wait for its end, or stop it")
+        return recorded.status
+
+    async def _timeline(self, request: Request) -> Response:
+        context = await self._caller(request)
+        data = await self._record(request, context)
+        status = await self._status(context, data)
+        await self._take(owner_of(context))
+        with _refused():
+            timeline = await self.corral.executions.timeline(data["id"])
+        return JSONResponse({**timeline_data(timeline.result, timeline.steps), "status": status})
+
+    async def _fork(self, request: Request) -> Response:
+        """Runs a program again from one of its calls on, as a reply in its conversation."""
+        context = await self._caller(request)
+        owner, options = owner_of(context), _validated(_ForkRequest, await self._body(request))
+        data = await self._record(request, context)
+        await self._status(context, data)
+        session = data["session"] or ""
+        await self._take(owner)
+        conversation = await self.store.load(owner, session)
+        if conversation is None:
+            raise HTTPException(409, "the conversation of the execution was deleted, so it cannot be run again there")
+        await self._expect_room(owner, session)
+        run = partial(self.corral.executions.fork, data["id"], at=options.at, source=options.source)
+        self._start(conversation, context, owner, _Continuation(self.corral, self.agent, run, None, "run again"))
+        return JSONResponse({"conversation": session})
+
+    async def _roll_back(self, request: Request) -> Response:
+        """Undoes all changes of an execution, or those from a call on."""
+        context = await self._caller(request)
+        until = _validated(_RollbackRequest, await self._body(request)).until
+        data = await self._record(request, context)
+        await self._status(context, data)
+        await self._take(owner_of(context))
+        with _refused():
+            report = await self.corral.executions.rollback(data["id"], until=until, context=context)
+        data["status"] = "rolled_back"
+        await self.store.save_execution(owner_of(context), data)
+        names = {"n": "sequence", "tool": "tool", "outcome": "outcome", "reason": "reason"}
+        return JSONResponse([{name: getattr(each, field) for name, field in names.items()} for each in report.calls])
 
     async def _settled(self, context: ExecutionContext, message: Message, *, runs: bool) -> Message:
         """Returns a message with the present data of its executions, including after a restart of the server."""
@@ -616,34 +690,54 @@ class _ChatServer:
 
 @dataclass(frozen=True, slots=True)
 class _Continuation:
-    """Agent that continues a paused program, and gives its result to the conversation's agent."""
+    """Agent that continues a recorded program, and gives its result to the conversation's agent."""
 
     corral: Corral
     agent: ChatAgent
-    execution_id: str
+    run: Callable[..., Awaitable[ExecutionResult]]
+    """Runs or continues the program, with the options `context` and `on_event`."""
     tool_call_id: str | None
     """The model's tool call in the message that is continued, if any."""
+    state: str = "paused"
+    """State of the program before, for the model."""
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
-        running = asyncio.ensure_future(self.corral.executions.resume(self.execution_id, context=turn.context))
+        names: set[str] = set()
+
+        def note(event: Event) -> None:
+            names.add(event.execution_id)
+
+        running = asyncio.ensure_future(self.run(context=turn.context, on_event=note))
         try:
             result = await asyncio.shield(running)
         except asyncio.CancelledError:
-            self.corral.executions.cancel(self.execution_id)
+            for name in names:
+                self.corral.executions.cancel(name)
             await asyncio.wait([running])
             raise
         except CorralError as error:
-            for part in _text(f"The program could not be continued: {error}"):
+            for part in _text(
+                f"The program could not be {'continued' if self.state == 'paused' else self.state}: {error}"
+            ):
                 yield part
             return
         if self.tool_call_id is not None:
             yield {"type": "tool-output-available", "toolCallId": self.tool_call_id, "output": result.model_text()}
         if result.status == "paused":
             return
-        text = f"The program that was paused has ended:\n\n{result.model_text()}"
-        message = {"id": self.execution_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+        text = f"The program that was {self.state} has ended:\n\n{result.model_text()}"
+        message = {"id": result.execution_id, "role": "user", "parts": [{"type": "text", "text": text}]}
         async for part in self.agent.reply(replace(turn, messages=(*turn.messages, message), result=result)):
             yield part
+
+
+@contextmanager
+def _refused() -> Generator[None]:
+    """Answers with the reason why a recorded execution cannot be used."""
+    try:
+        yield
+    except CorralError as error:
+        raise HTTPException(409, str(error)) from error
 
 
 def _text(text: str) -> Iterable[Part]:

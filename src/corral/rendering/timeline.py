@@ -97,10 +97,12 @@ class _Step(Protocol):
     def active_ms(self) -> float: ...
 
 
-def timeline_page(result: Any, steps: Iterable[_Step], source: str) -> str:
-    """Returns a page in ASCII with a slider over the replies of a replayed execution: its console and calls until then.
+def timeline_data(result: Any, steps: Iterable[_Step]) -> dict[str, Any]:
+    """Returns plain data for a slider over the replies of a replayed execution: `steps`, before each of the replies and
+    at the end, `calls` and `logs`.
 
-    `result` is its `ExecutionResult`. At most 2,000 replies are shown, with shortened values.
+    `result` is its `ExecutionResult`. It has at most 2,000 replies, with shortened values, in which characters that
+    hide or reorder others are escaped.
     """
     calls = result.tool_calls[:_MOST_STEPS]
     most = max(200, min(_VALUE_CHARS, _VALUES_CHARS // (2 * len(calls) + 1)))
@@ -123,7 +125,7 @@ def timeline_page(result: Any, steps: Iterable[_Step], source: str) -> str:
         if each.sequence in known
     ]
     left = [call.sequence for call in calls if call.duration_ms is None]
-    data = {
+    return {
         "steps": [*shown[:_MOST_STEPS], {"n": 0, "tool": "", "ms": 0, "logs": len(lines), "waiting": left}],
         "calls": [
             (
@@ -138,8 +140,13 @@ def timeline_page(result: Any, steps: Iterable[_Step], source: str) -> str:
         ],
         "logs": lines,
     }
+
+
+def timeline_page(result: Any, steps: Iterable[_Step], source: str) -> str:
+    """Returns a page in ASCII with a slider over the replies of a replayed execution: its console and calls until
+    then."""
     outcome = preview_text(result.error.message, 10_000) if result.error else preview_json(result.value, 10_000)
-    text = json.dumps(data)  # in ASCII
+    text = json.dumps(timeline_data(result, steps))  # in ASCII
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     page = _PAGE.format(

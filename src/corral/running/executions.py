@@ -392,16 +392,23 @@ class Executions:
 
     @checked
     async def fork(
-        self, execution_id: str, *, at: int, source: str | None = None, **options: Unpack[LiveOptions]
+        self,
+        execution_id: str,
+        *,
+        at: int,
+        source: str | None = None,
+        context: ExecutionContext | None = None,
+        **options: Unpack[LiveOptions],
     ) -> ExecutionResult:
         """Runs a recorded program again as a new execution, with the same replies up to call number `at`.
 
         From there on, its calls are made. If you pass another `source`, that program has to make the same calls up to
-        there.
+        there. `context` replaces the recorded one, as in `resume`.
 
         Raises:
-            ConfigError: there is no such execution, or no ledger. Outdated: it was recorded with another version of the
-            engine or of a package. LedgerError: the record cannot be read, or the new execution cannot be recorded.
+            ConfigError: there is no such execution, or no ledger. AccessDenied: the context has another user or
+            organization. Outdated: it was recorded with another version of the engine or of a package.
+            LedgerError: the record cannot be read, or the new execution cannot be recorded.
             StartFailed: the sandbox did not start.
         """
         recorded = await self._records.load(execution_id)
@@ -409,7 +416,7 @@ class Executions:
         if (undone := next((row for row in rows if row.status in _UNDONE), None)) is not None:
             number = undone.sequence
             raise ConfigError(f"fork(at={at}): call {number} was rolled back; fork at {number}, or an earlier call")
-        request, head = _with_source(_request_of(recorded, None), recorded.head, source)
+        request, head = _with_source(_request_of(recorded, context), recorded.head, source)
         request = request.model_copy(update={"execution_id": None})
         head = {**head, "forked": [execution_id, at], "request": request.model_dump(mode="json")}
         recording = Recording(records=self._records, head=head, rows=rows)
