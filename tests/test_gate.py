@@ -18,7 +18,7 @@ MATRIX: dict[str, int] = {
     "e2e": 91,
     "environments": 7,
     "guest": 9,
-    "integrations": 31,
+    "integrations": 32,
     "jail": 14,
     "model": 11,
     "newcomer": 1,

@@ -115,6 +115,7 @@ EXTRAS = {
     "corral.integrations.mcp": "corral[mcp]",
     "corral.sources.mcp": "corral[mcp]",
     "corral.sources.openapi": "corral[openapi]",
+    "dbos": "pip install dbos",
     "fastapi": "pip install fastapi",
     "langchain_core": "corral[langchain]",
     "numpy": "pip install numpy",
