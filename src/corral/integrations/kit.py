@@ -194,7 +194,9 @@ async def run_durably(
                 decisions = {} if decide is None else {call.sequence: _decision(decide(call), call) for call in waiting}
                 made = {sequence: decision for sequence, decision in decisions.items() if decision is not None}
                 if made:
-                    await corral.executions.settle(execution_id, made, by=context.user_id)
+                    own = {each.by for each in made.values()} <= {None, context.user_id}
+                    by = context if own else context.user_id
+                    await corral.executions.settle(execution_id, made, by=by)
                 if len(made) < len(waiting):
                     return replace(pause, calls=tuple(call for call in waiting if call.sequence not in made))
         result = await execute(record is None)

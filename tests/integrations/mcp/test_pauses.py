@@ -8,10 +8,11 @@ import mcp_types as types
 import pytest
 from mcp import Client
 
-from corral import Corral, ExecutionContext, tool
+from corral import ApprovalRequest, Corral, ExecutionContext, tool
 from corral.integrations.mcp import ask_client, mcp_server
 from corral.ledger import Ledger, MemoryLedger
 from corral.sandboxes import DenoSandbox
+from corral.types import MayDecide
 from tests.integrations.mcp.serving import Elicitation
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +29,7 @@ class World:
     def __init__(self, sandbox: DenoSandbox) -> None:
         self.done: list[int] = []
         self.users = ["ann"]
+        self.may_decide: MayDecide | None = None
         self._sandbox = sandbox
         self._ledger: Ledger = MemoryLedger()
 
@@ -44,9 +46,15 @@ class World:
             return n
 
         async with Corral(
-            [put, pay], sandbox=self._sandbox, approve=ask_client, check=False, ledger=self._ledger
+            [put, pay],
+            sandbox=self._sandbox,
+            approve=ask_client,
+            may_decide=self.may_decide,
+            check=False,
+            ledger=self._ledger,
         ) as corral:
-            server = mcp_server(corral, context=lambda _: ExecutionContext(user_id=self.users[-1]))
+            scopes = frozenset({"small"})
+            server = mcp_server(corral, context=lambda _: ExecutionContext(user_id=self.users[-1], scopes=scopes))
             async with Client(server, elicitation_callback=Elicitation(lambda _: answer(yes=True))) as client:
                 return await client.session.call_tool(
                     "execute_code", {"code": code}, allow_input_required=True, **options
@@ -96,6 +104,20 @@ async def test_only_its_user_with_the_same_program_continues_it(world: World) ->
     others.append(await world.ask(**both))
     assert [each.structured_content["error"]["message"] for each in others] == [GONE] * 3
     assert world.done == [1]
+
+
+async def test_a_client_that_may_not_decide_is_told_and_nothing_runs(world: World) -> None:
+    def small(call: ApprovalRequest, person: ExecutionContext) -> bool:
+        return "small" in person.scopes and call.input["n"] < 3
+
+    world.may_decide = small
+    asked = await world.ask()
+    refused = await world.ask(**answers(asked, n2=True, n3=True))
+    assert refused.is_error
+    assert "ann may not decide on call 3, pay, of execution-" in refused.content[0].text
+    assert world.done == [1]
+    again = await world.ask(**answers(asked, n2=True))
+    assert (list(again.input_requests), world.done) == (["approval-3"], [1])
 
 
 async def test_an_answer_is_for_one_question(world: World) -> None:

@@ -320,16 +320,16 @@ class Program(Client):
         """Waits for the result, or for questions, after which the program continues without a client; returns None if
         it was ended.
 
-        Cancelling the call ends the program.
+        Cancelling the call ends the program, and so does an answer of somebody who may not decide.
         """
-        for key, answer in (answers or {}).items():
-            if key in self._questions:
-                request, _ = self._questions[key]
-                decision = decision_of(answer, request)
-                await self._programs.corral.executions.settle(
-                    request.execution_id, {request.sequence: decision}, by=request.context
-                )
         try:
+            for key, answer in (answers or {}).items():
+                if key in self._questions:
+                    request, _ = self._questions[key]
+                    decision = decision_of(answer, request)
+                    await self._programs.corral.executions.settle(
+                        request.execution_id, {request.sequence: decision}, by=request.context
+                    )
             questions = await self._wait()
         except BaseException:
             self._scope.cancel()
