@@ -201,7 +201,9 @@ def pipeline(settings: GuardSettings) -> Handler:
     return audit_calls(handler, settings.audit)
 
 
-async def undo_call(settings: GuardSettings, call: Call, output: object, starting: Callable[[], Awaitable[None]]) -> Reply:
+async def undo_call(
+    settings: GuardSettings, call: Call, output: object, starting: Callable[[], Awaitable[None]]
+) -> Reply:
     """audit ▸ authorize ▸ validate ▸ undo a call that had this output; limits and rates do not count.
 
     `starting` is called directly before the tool's undo.
@@ -573,7 +575,7 @@ def enforce_policy(handler: Handler, policy: PolicySource | None, rates: RateLim
         if verdict.decision == "ask":
             rule = "the policy" if verdict.rule is None else f"rule {verdict.rule}"
             call.doubts += (Doubt(text=f"{rule}: {verdict.reason}" if verdict.reason else f"{rule} asks for approval"),)
-        if verdict.limits:
+        if verdict.limits and not call.continued:
             await rates.take(rates.buckets_of(verdict.limits, grant.context), request.tool)
         return await handler(call)
 
