@@ -52,6 +52,8 @@ MODULES: Mapping[str, str] = {
     "corral.protocols.graphql.bridge": "*",
     "corral.protocols.grpc.bridge": "*",
     "corral.bridges.http": "*",
+    "corral.bridges.peers": "*",
+    "corral.bridges.peers_redis": "*",
     "corral.testing": "*",
     "corral.protocols.trpc": "*",
     "corral.calls.tokens": "ExecutionTokens Key KeyRing",

@@ -32,6 +32,7 @@ __all__ = [
     "FileError",
     "FilesExceeded",
     "HeldElsewhere",
+    "HostLost",
     "InvalidArguments",
     "InvalidToken",
     "InvalidToolOutput",
@@ -262,6 +263,10 @@ class MalformedMessage(BridgeError):
 
 class MessageTooLarge(BridgeError):
     """A message is larger than its kind allows; it was rejected before parsing."""
+
+
+class HostLost(BridgeError):
+    """The host of the execution did not answer the host that forwarded the request. The call can have taken effect."""
 
 
 class LedgerError(CorralError):

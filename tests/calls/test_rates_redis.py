@@ -133,13 +133,43 @@ async def test_prefixes_keep_limits_apart(host: Connect) -> None:
     assert await host(prefix="a:").take([once]) is not None
 
 
-async def test_keys_have_one_hash_tag_and_expire_when_they_no_longer_matter(host: Connect, server: Server) -> None:
-    await host().take([HOURLY, Bucket("everyone::", Rate(100, 10))])
+async def test_keys_of_an_organization_share_a_slot_and_expire_when_they_no_longer_matter(
+    host: Connect, server: Server
+) -> None:
+    limits = RateLimits(user="2/hour", organization="100/hour", everyone="100/10s", store=host())
+    tool = define_tool(name="paid", execute=print, rate_limit="5/hour")
+    for organization in ("acme", "other"):
+        context = ExecutionContext(user_id="ada", organization_id=organization)
+        await limits.take(limits.buckets(tool, "paid", context), "paid")
     keys = sorted(cast("list[str]", server.command("KEYS", "*")))
-    assert keys == ["{corral:rate:}everyone::", "{corral:rate:}user::-:ada"]
-    assert len({server.command("CLUSTER", "KEYSLOT", key) for key in keys}) == 1
-    assert 0 < server.command("PTTL", keys[0]) <= 100
+    assert keys == [
+        "{corral:rate:4:acme}organization::4:acme",
+        "{corral:rate:4:acme}user::4:acme:ada",
+        "{corral:rate:4:acme}user:paid:4:acme:ada",
+        "{corral:rate:5:other}organization::5:other",
+        "{corral:rate:5:other}user::5:other:ada",
+        "{corral:rate:5:other}user:paid:5:other:ada",
+        "{corral:rate:}everyone::",
+    ]
+    slots = [server.command("CLUSTER", "KEYSLOT", key) for key in keys]
+    assert [len({*each}) for each in (slots[:3], slots[3:6], slots)] == [1, 1, 3]
+    assert 0 < server.command("PTTL", keys[-1]) <= 200
     assert 1_700_000 < server.command("PTTL", keys[1]) <= 1_800_000
+
+
+async def test_a_call_that_everyone_s_limit_refuses_is_taken_back_from_the_others(host: Connect) -> None:
+    rates = host()
+    own, everyone = Bucket("user::-:ada", Rate(2, 3600), "-"), Bucket("everyone::", Rate(1, 7200))
+    assert await rates.take([own, everyone]) is None
+    for _ in range(3):
+        refusal = await rates.take([own, everyone])
+        assert refusal is not None
+        assert refusal.bucket == everyone
+    assert await rates.take([own]) is None
+    refusal = await rates.take([own, everyone])  # both are full now, and the longer of the two is named
+    assert refusal is not None
+    assert refusal.bucket == everyone
+    assert (await rates.take([own])) is not None
 
 
 async def test_a_refused_call_is_allowed_after_the_time_it_was_told(host: Connect) -> None:
@@ -175,8 +205,8 @@ def test_redis_and_memory_decide_alike(
         with pytest.raises(StopIteration) as stopped:
             coroutine.send(None)
         refusal: Refusal | None = stopped.value.value
-        times = [each for _, rate in buckets for each in (rate.interval_us, rate.interval_us * rate.count)]
-        answer = server.command("EVAL", script, len(buckets), *(key for key, _ in buckets), *times, now)
+        times = [each for _, rate, _ in buckets for each in (rate.interval_us, rate.interval_us * rate.count)]
+        answer = server.command("EVAL", script, len(buckets), *(bucket.key for bucket in buckets), *times, 1, now)
         expected = (
             [0, 0] if refusal is None else [refusal.seconds * 1e6, 1 + buckets.index(cast("Bucket", refusal.bucket))]
         )

@@ -111,6 +111,8 @@ def test_files_print_what_stands_below_them(
 EXTRAS = {
     "corral.bridges.http": "corral[http]",
     "corral.calls.rates_redis": "corral[redis]",
+    "corral.bridges.peers": "corral[hosts]",
+    "corral.bridges.peers_redis": "corral[redis]",
     "corral.egress": "corral[egress]",
     "corral.integrations.mcp": "corral[mcp]",
     "corral.sources.mcp": "corral[mcp]",

@@ -74,7 +74,7 @@ def encoded(input: object) -> EncodedValue | Reply:
 
 
 @asynccontextmanager
-async def served(app: ASGIApp) -> AsyncGenerator[int]:
+async def served(app: ASGIApp, port: int = 0) -> AsyncGenerator[int]:
     """A server in this event loop; yields its port. `uvicorn.Server` would look ten times a second if it should end."""
     state = ServerState()
     config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None)
@@ -84,7 +84,7 @@ async def served(app: ASGIApp) -> AsyncGenerator[int]:
         made: Any = config.http_protocol_class
         return made(config=config, server_state=state, app_state={})
 
-    async with await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0) as server:
+    async with await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", port) as server:
         yield server.sockets[0].getsockname()[1]
         # A connection that asyncio accepted is lost, unclosed, if its server closes before its protocol is made.
         asyncio.get_running_loop().remove_reader(server.sockets[0])

@@ -1,6 +1,6 @@
 """Bridges carry calls from a guest to the host: `CallRequest -> Reply`."""
 
-from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document, PipeBridge
+from corral.bridges.base import ASGIApp, BridgeHost, BridgeProtocol, Document, PeerHosts, PipeBridge
 from corral.bridges.web.documents import DocumentCache
 from corral.types import ApprovalRequest, Approve
 
@@ -12,5 +12,6 @@ __all__ = [
     "BridgeProtocol",
     "Document",
     "DocumentCache",
+    "PeerHosts",
     "PipeBridge",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from corral.calls.calls import Call, Handler
 from corral.calls.grants import CallGate, Grant, Grants
@@ -28,14 +28,56 @@ class Document(NamedTuple):
     media_type: str
 
 
+class PeerHosts(Protocol):
+    """Other hosts behind the same address: `corral.bridges.peers.Peers`."""
+
+    @property
+    def name(self) -> str:
+        """Name of this host."""
+        ...
+
+    async def open(self) -> None:
+        """Joins the peers.
+
+        Raises:
+            ConfigError: another host has this name.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Leaves the peers. Idempotent."""
+        ...
+
+    async def knows(self, host: str, /) -> bool:
+        """Returns True if a peer has that name."""
+        ...
+
+    def has_sent(self, proof: bytes, scope: Scope, /) -> bool:
+        """Returns True if a peer made the proof for this request and this host, a moment ago."""
+        ...
+
+    async def forward(self, host: str, scope: Scope, receive: Receive, send: Send, /) -> None:
+        """Passes a request to a peer, and its response back, both as streams.
+
+        Raises:
+            HostLost: the peer does not answer; nothing has been sent back.
+            MalformedMessage: the request's body is late; nothing has been sent back.
+        """
+        ...
+
+
 class BridgeHost:
-    """Entry point of bridge protocols into one Corral: its pipeline of guards, and the grants behind tokens."""
+    """Entry point of bridge protocols into one Corral: its pipeline of guards, and the grants behind tokens.
 
-    __slots__ = ("_grants", "_handler")
+    `peers` are the other hosts behind the same address, if any.
+    """
 
-    def __init__(self, handler: Handler, grants: Grants) -> None:
+    __slots__ = ("_grants", "_handler", "peers")
+
+    def __init__(self, handler: Handler, grants: Grants, peers: PeerHosts | None = None) -> None:
         self._handler = route_services(handler)
         self._grants = grants
+        self.peers = peers
 
     def handle(self, call: Call) -> Awaitable[Reply]:
         """Passes a call through all guards and returns its reply. Never raises, whatever a guest or a tool does.

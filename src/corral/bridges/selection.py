@@ -72,11 +72,13 @@ class Protocols:
         return next(iter(mountable or others), None) or _made("http")
 
     async def open(self) -> None:
-        """Opens the protocols one after another. `aclose` closes them, also after a failure.
+        """Joins the peers and opens the protocols, one after another. `aclose` closes them, also after a failure.
 
         Raises:
             CorralError: a protocol cannot be opened.
         """
+        if self.host.peers is not None:
+            await self.host.peers.open()
         for each in self._protocols:
             self._opened.append(each)
             try:
@@ -88,13 +90,15 @@ class Protocols:
                 raise ConfigError(f"the bridge {each.name!r} cannot be opened: {reason}") from error
 
     async def aclose(self) -> None:
-        """Closes the protocols in reverse order. Failures are logged. Idempotent."""
+        """Closes the protocols in reverse order, and leaves the peers. Failures are logged. Idempotent."""
         while self._opened:
             closing = self._opened.pop()
             try:
                 await closing.aclose()
             except Exception:
                 logger.exception("the bridge %r did not close", closing.name)
+        if self.host.peers is not None:
+            await self.host.peers.aclose()
 
 
 def _made(bridge: str | BridgeProtocol) -> BridgeProtocol:

@@ -254,23 +254,41 @@ class _TokenClaims(Protocol):
     def scopes(self) -> frozenset[str]: ...
     @property
     def expires_at(self) -> float: ...
+    @property
+    def host(self) -> str | None: ...
 
 
 class Tokens(Protocol):
     """Issues and verifies execution tokens: `corral.calls.tokens.ExecutionTokens`."""
 
-    def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str: ...
+    def issue(
+        self,
+        execution_id: str,
+        context: ExecutionContext,
+        *,
+        ttl_seconds: float | None = None,
+        host: str | None = None,
+    ) -> str: ...
     def verify(self, token: str) -> _TokenClaims: ...
+
+
+class IssuedElsewhere(InvalidToken):
+    """A valid token whose execution belongs to another host."""
+
+    def __init__(self, host: str) -> None:
+        super().__init__(f"the execution of this token belongs to the host {host!r}, which is not known or not running")
+        self.host = host
 
 
 class Grants:
     """Live executions of one Corral, and their tokens. A token becomes invalid when its execution ends.
 
-    `tokens` makes the `ExecutionTokens` on first use.
+    `tokens` makes the `ExecutionTokens` on first use. `host` is the name of this host among its peers; tokens carry it.
     """
 
-    def __init__(self, tokens: Callable[[], Tokens]) -> None:
+    def __init__(self, tokens: Callable[[], Tokens], host: str | None = None) -> None:
         self._tokens = tokens
+        self._host = host
         self._live: dict[str, Grant] = {}
         self._sweep_at = _SWEEP_AT
         """Number of open grants that triggers the removal of expired ones."""
@@ -330,7 +348,10 @@ class Grants:
         Raises:
             ConfigError: the lifetime is out of range, or the context does not fit into a token.
         """
-        return self._tokens().issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds)
+        tokens = self._tokens()
+        if self._host is None:
+            return tokens.issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds)
+        return tokens.issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds, host=self._host)
 
     def renew(self, grant: Grant) -> tuple[str, float]:
         """Issues a fresh token for a live grant; returns it and its expiry, in seconds since the Unix epoch.
@@ -348,10 +369,13 @@ class Grants:
 
         Raises:
             InvalidToken: the token is foreign or expired, or does not match its execution.
+            IssuedElsewhere: the token is valid, and a peer of this host has issued it.
         """
         if token is None:
             raise InvalidToken("the call has no execution token")
         claims = self._tokens().verify(token)
+        if self._host is not None and claims.host not in (None, self._host):
+            raise IssuedElsewhere(claims.host)
         grant = self._live.get(claims.execution_id)
         if grant is None or not grant.live:
             raise InvalidToken("the execution of this token has ended")

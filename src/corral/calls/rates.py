@@ -29,10 +29,14 @@ _LONGEST_ID = 120
 
 
 class Bucket(NamedTuple):
-    """Group of calls counted together: an ASCII key of bounded length, and its rate."""
+    """Calls counted together: an ASCII key of bounded length, and their rate.
+
+    `organization` is the key of the callers' organization; empty for a bucket that counts the calls of everyone.
+    """
 
     key: str
     rate: Rate
+    organization: str = ""
 
 
 class Refusal(NamedTuple):
@@ -86,7 +90,7 @@ class MemoryRates(RateStore):
             now = self._clock() // 1000
             paid_until = self._paid_until
             for bucket in buckets:
-                key, rate = bucket
+                key, rate, _ = bucket
                 interval = rate.interval_us
                 full = now + rate.count * interval
                 until = paid_until.get(key, now)
@@ -150,8 +154,11 @@ class RateLimits:
             return ()
         whose = _identities(context)
         # tool names have no colon, so that keys are unambiguous
-        common = [Bucket(f"{scope}::{whose[scope]}", rate) for scope, rate in self._rates.items()]
-        return (*common, *(Bucket(f"{scope}:{name}:{whose[scope]}", rate) for scope, rate in tool.rates.items()))
+        return tuple(
+            Bucket(f"{scope}:{path}:{whose[scope]}", rate, "" if scope == "everyone" else whose["organization"])
+            for path, rates in (("", self._rates), (name, tool.rates))
+            for scope, rate in rates.items()
+        )
 
     def buckets_of(self, limits: Iterable[Limit], context: ExecutionContext) -> tuple[Bucket, ...]:
         """Returns the buckets for a policy's limits, one for all tools of a rule."""

@@ -36,7 +36,8 @@ _RETRY_SECONDS = 1.0
 """`retry_after_seconds` in replies to programs while calls are denied."""
 
 # Same as MemoryRates.take. ARGV has, for each key, the interval and the time that a full bucket is paid for, in
-# microseconds. Numbers stay below 2^53. EVAL needs no reloading after a restart or a failover, unlike EVALSHA.
+# microseconds; then 1 to count, or 0 only to look. Numbers stay below 2^53. EVAL needs no reloading after a restart or
+# a failover, unlike EVALSHA.
 _TAKE = """
 local time = redis.call("TIME")
 local now = time[1] * 1000000 + time[2]
@@ -47,12 +48,19 @@ for i, key in ipairs(KEYS) do
   paid[i] = math.min(math.max(before, now), full) + interval
   if paid[i] - full > longest then longest, narrowest = paid[i] - full, i end
 end
-if narrowest == 0 then
+if narrowest == 0 and ARGV[2 * #KEYS + 1] == "1" then
   for i, key in ipairs(KEYS) do
     redis.call("SET", key, string.format("%.0f", paid[i]), "PX", math.ceil((paid[i] - now) / 1000))
   end
 end
 return {longest, narrowest}
+"""
+# Takes a count back. Between `take` and this, another call may have been refused that would have been allowed.
+_RETURN = """
+for i, key in ipairs(KEYS) do
+  local paid = redis.call("GET", key)
+  if paid then redis.call("SET", key, string.format("%.0f", paid - ARGV[2 * i - 1]), "KEEPTTL") end
+end
 """
 
 
@@ -74,8 +82,9 @@ def _second_half(limit: asyncio.Timeout, seconds: float) -> Generator[None]:
 class RedisRates(RateStore):
     """Counts in Redis 6 or later, or Valkey, by that server's clock, so that all hosts share the limits.
 
-    Pass a URL, or a client of `redis.asyncio`, which you close yourself. Keys begin with `{prefix}` in braces, so that
-    a cluster keeps them all on one node. Use it in one event loop at a time: with a URL it reconnects in another loop,
+    Pass a URL, or a client of `redis.asyncio`, which you close yourself. Keys begin with the prefix and the
+    organization in braces, so that a cluster keeps those of one organization on one node, and spreads organizations.
+    Use it in one event loop at a time: with a URL it reconnects in another loop,
     while your own client is tied to its loop. Call `aclose` in the last loop used.
 
     A call waits for at most `timeout_seconds`; with your own client on Python 3.11, for its `socket_timeout` if that
@@ -107,7 +116,7 @@ class RedisRates(RateStore):
                 raise ConfigError(f"RedisRates: {error}") from None
         self._redis = redis
         self._when_away: WhenAway = when_away
-        self._prefix = f"{{{prefix}}}"
+        self._prefix = prefix
         self._timeout_seconds = timeout_seconds
         self._local = MemoryRates()
         self._own: tuple[asyncio.AbstractEventLoop, Redis] | None = None
@@ -116,21 +125,44 @@ class RedisRates(RateStore):
     async def take(self, buckets: Sequence[Bucket]) -> Refusal | None:
         """Raises ConfigError in an event loop that is not asyncio's."""
         client = self._client()
-        keys = [self._prefix + bucket.key for bucket in buckets]
-        times = [each for _, rate in buckets for each in (rate.interval_us, rate.interval_us * rate.count)]
-        refusal = None
         try:
             async with asyncio.timeout(self._timeout_seconds) as limit:
                 with _second_half(limit, self._timeout_seconds / 2):
-                    longest_us, narrowest = await client.eval(_TAKE, len(keys), *keys, *times)
-                if narrowest:
-                    refusal = Refusal(longest_us / 1_000_000, buckets[narrowest - 1])
+                    refusal = await self._take(client, buckets)
         except Exception as error:
             return await self._take_without_redis(buckets, error)
         if self._away:
             self._away = False
             logger.warning("Redis answers again: rate limits are shared again")
         return refusal
+
+    async def _take(self, client: Redis | RedisCluster, buckets: Sequence[Bucket]) -> Refusal | None:
+        """Takes the buckets of the organization and those of everyone, which are on different nodes of a cluster."""
+        groups = [[each for each in buckets if bool(each.organization) is own] for own in (True, False)]
+        groups = [group for group in groups if group]
+        refusals: list[Refusal] = []
+        for index, group in enumerate(groups):
+            refusal = await self._run(client, _TAKE, group, 1)
+            if refusal is not None:
+                refusals.append(refusal)
+                for taken in groups[:index]:
+                    await self._run(client, _RETURN, taken)
+                for other in groups[index + 1 :]:
+                    also = await self._run(client, _TAKE, other, 0)
+                    refusals += [] if also is None else [also]
+                break
+        return max(refusals, key=lambda refusal: refusal.seconds, default=None)
+
+    async def _run(
+        self, client: Redis | RedisCluster, script: str, buckets: Sequence[Bucket], *more: int
+    ) -> Refusal | None:
+        keys = [f"{{{self._prefix}{bucket.organization}}}{bucket.key}" for bucket in buckets]
+        times = [each for _, rate, _ in buckets for each in (rate.interval_us, rate.interval_us * rate.count)]
+        answer = await client.eval(script, len(keys), *keys, *times, *more)
+        if answer is None:
+            return None
+        longest_us, narrowest = answer
+        return Refusal(longest_us / 1_000_000, buckets[narrowest - 1]) if narrowest else None
 
     async def aclose(self) -> None:
         if self._own is not None:

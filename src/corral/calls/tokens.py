@@ -129,11 +129,15 @@ class KeyRing:
         if len(self._keys) < len(keys):
             raise ConfigError(f"two keys have the same name (kid): {', '.join(key.kid for key in keys)}")
         self._retired_at: Mapping[str, float] = {}
+        self.is_random = False
+        """True if `generate` made its key, which no other host has."""
 
     @classmethod
     def generate(cls, *, clock: Callable[[], float] = time.time) -> KeyRing:
         """Returns a ring with one random HS256 key that exists only in this process."""
-        return cls(Key(secrets.token_hex(8), secrets.token_bytes(32)), clock=clock)
+        ring = cls(Key(secrets.token_hex(8), secrets.token_bytes(32)), clock=clock)
+        ring.is_random = True
+        return ring
 
     @classmethod
     def from_text(cls, text: str, *, clock: Callable[[], float] = time.time) -> KeyRing:
@@ -167,6 +171,7 @@ class KeyRing:
         if key.kid in remaining:
             raise ConfigError(f"the key name (kid) {key.kid!r} is in use; a new key needs a new name")
         end = self.clock() + overlap_seconds
+        self.is_random = False
         self._keys = {key.kid: key, **remaining}
         self._retired_at = {kid: min(end, self._retired_at.get(kid, end)) for kid in remaining}
 
@@ -189,7 +194,10 @@ class KeyRing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """Claims of a verified token. `expires_at` is in seconds since the Unix epoch."""
+    """Claims of a verified token. `expires_at` is in seconds since the Unix epoch.
+
+    `host` is the name of the issuing host among its peers, if it has any.
+    """
 
     execution_id: str
     user_id: str
@@ -198,6 +206,7 @@ class Claims:
     scopes: frozenset[str]
     expires_at: float
     token_id: str
+    host: str | None = None
 
 
 @checked
@@ -225,8 +234,22 @@ class ExecutionTokens:
         self._ttl_seconds = _checked_ttl(ttl_seconds)
         self._verified: dict[bytes, tuple[Claims, Key]] = {}  # by SHA-256 of the token
 
-    def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str:
+    @property
+    def key_is_random(self) -> bool:
+        """True if no other host can verify the tokens, because their key exists only in this process."""
+        return self._keys.is_random
+
+    def issue(
+        self,
+        execution_id: str,
+        context: ExecutionContext,
+        *,
+        ttl_seconds: float | None = None,
+        host: str | None = None,
+    ) -> str:
         """Issues a token for calls of one execution, with the scopes of its context but not its `metadata`.
+
+        `host` is the name of the issuing host among its peers.
 
         Raises:
             ConfigError: the time to live is not in (0, 300], a scope has whitespace or is empty, no key can sign, or
@@ -238,7 +261,7 @@ class ExecutionTokens:
                 raise ConfigError(f"the scope {scope!r} cannot be in a token: it is empty or contains whitespace")
         key = self._keys.signing_key()
         now = round(self._keys.clock(), 3)
-        claims = {
+        claims: dict[str, object] = {
             "iss": self._issuer,
             "aud": self._audience,
             "sub": context.user_id,
@@ -251,6 +274,8 @@ class ExecutionTokens:
             "exp": round(now + ttl, 3),
             "scope": " ".join(sorted(context.scopes)),
         }
+        if host is not None:
+            claims["host"] = host
         token = key.sign(json.dumps(claims, separators=(",", ":")).encode())
         if len(token) > MAX_TOKEN_BYTES:
             raise ConfigError(f"the token would have {len(token)} bytes, over {MAX_TOKEN_BYTES}; give it fewer scopes")
@@ -323,6 +348,7 @@ class ExecutionTokens:
             scopes=frozenset(claims.scope.split()),
             expires_at=claims.exp,
             token_id=claims.jti,
+            host=claims.host,
         )
 
 
@@ -338,6 +364,7 @@ class _Payload(BaseModel, strict=True, allow_inf_nan=False):
     nbf: float
     exp: float
     scope: str
+    host: str | None = None
 
 
 def _default_keys() -> KeyRing:

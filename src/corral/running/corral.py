@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.audit import AuditLog, AuditSource, Telemetry, as_audit_log
-from corral.bridges import BridgeHost
+from corral.bridges import BridgeHost, PeerHosts
 from corral.bridges.selection import Bridges, Protocols
 from corral.calls import (
     Grant,
@@ -146,6 +146,9 @@ class Corral(Lifecycle):
     `check`: "auto" type-checks programs before their first call if a checker is available; "required" refuses to run a
     program that cannot be checked; "off" checks none. True means "auto", False "off".
 
+    `peers` are other hosts behind the same address (`corral.bridges.peers`): a request with the token of another
+    host's execution is forwarded there. All of them need the same token key.
+
     `logger` is the parent of the loggers of tools (`ToolCall.logger`) and programs; it defaults to the logger `corral`.
     Its child `programs` logs the source of every program at level INFO, but has the level WARNING unless you set
     another.
@@ -179,6 +182,7 @@ class Corral(Lifecycle):
         approval_seconds: float = 300.0,
         may_decide: MayDecide | None = None,
         tokens: Tokens | None = None,
+        peers: PeerHosts | None = None,
         pipeline: Pipeline = pipeline,
         learnt: LearntResults | None = None,
         logger: Logger | None = None,
@@ -194,7 +198,7 @@ class Corral(Lifecycle):
             containment = Containment(required=containment)
         self.can_be_kept = isinstance(sandbox, str) and bridge == "pipe" and not sources.missing
         """True if it can be closed in another event loop, or when the process exits."""
-        if any(each is not None for each in (audit, ledger, rates, sessions, network, learnt)):
+        if any(each is not None for each in (audit, ledger, rates, sessions, network, learnt, peers)):
             self.can_be_kept = False
         self.learnt = learnt or LearntResults()
         self._load_tokens = _LazyTokens(tokens)
@@ -203,7 +207,12 @@ class Corral(Lifecycle):
         rules = None if policy is None else as_policy(policy)
         audit_log = None if audit is None else as_audit_log(audit)
         traces = Telemetry() if telemetry is True else telemetry or None
-        grants = Grants(self._load_tokens)
+        if peers is not None and getattr(self._load_tokens(), "key_is_random", False):
+            raise ConfigError(
+                "Corral(peers=...) needs a token key that all hosts share; set TOOL_BRIDGE_SECRET, or pass "
+                "tokens=ExecutionTokens(KeyRing(...))"
+            )
+        grants = Grants(self._load_tokens, None if peers is None else peers.name)
         settings = GuardSettings(
             grants=grants,
             rates=rates,
@@ -225,7 +234,7 @@ class Corral(Lifecycle):
             providers=Providers(sandbox),
             checker=Checker(packages=None if modules is None else modules.node_modules),
             containment=containment or Containment(),
-            protocols=Protocols(bridge, BridgeHost(handler, grants)),
+            protocols=Protocols(bridge, BridgeHost(handler, grants, peers)),
             handler=handler,
             undo=partial(undo_call, settings),
             grants=grants,

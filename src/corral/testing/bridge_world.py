@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,7 +18,7 @@ from uuid import UUID
 import anyio
 
 from corral.audit import AuditEvent, AuditLog, CallbackSink
-from corral.bridges import BridgeHost, BridgeProtocol
+from corral.bridges import BridgeHost, BridgeProtocol, PeerHosts
 from corral.calls import Grant, Grants, GuardSettings, RateLimits, pipeline
 from corral.errors import ToolError
 from corral.policy import Policy
@@ -124,6 +125,11 @@ class World:
 class BridgeHarness:
     """Base of the suites: provides worlds and guests."""
 
+    peers: PeerHosts | None = None
+    """Other hosts, which forward requests to the world's. They need `token_key`."""
+    token_key: bytes | None = None
+    """TOOL_BRIDGE_SECRET of the other hosts; by default each world has a random key."""
+
     def protocol(self) -> BridgeProtocol:
         """Makes the protocol to test."""
         raise NotImplementedError
@@ -141,11 +147,13 @@ class BridgeHarness:
     @asynccontextmanager
     async def _world(self, *, approval_seconds: float = PATIENCE_SECONDS) -> AsyncGenerator[World]:
         tokens = import_module("corral.calls.tokens")  # the only import that needs an extra
-        keys = tokens.KeyRing.generate(clock=lambda: time.time() + world.ahead_seconds)
+        key = tokens.Key("environment", self.token_key or secrets.token_bytes(32))
+        keys = tokens.KeyRing(key, clock=lambda: time.time() + world.ahead_seconds)
         issued = tokens.ExecutionTokens(keys)
         events: list[AuditEvent] = []
         audit = AuditLog(CallbackSink(events.extend))
-        grants = Grants(lambda: issued)
+        peers = self.peers
+        grants = Grants(lambda: issued, None if peers is None else peers.name)
         registry = ToolRegistry()
         world: World
 
@@ -160,7 +168,7 @@ class BridgeHarness:
             approval_seconds=approval_seconds,
             policy=Policy(texts=[_POLICY]),
         )
-        host = BridgeHost(pipeline(settings), grants)
+        host = BridgeHost(pipeline(settings), grants, peers)
         world = World(self.protocol(), host, grants, events, audit, registry)
         world.tools.register(*_tools(world))
         with anyio.fail_after(PATIENCE_SECONDS):

@@ -272,8 +272,15 @@ class CountedTokens(ExecutionTokens):
         super().__init__(KeyRing.generate(clock=lambda: earlier), ttl_seconds=1)
         self.issued: defaultdict[str, list[str]] = defaultdict(list)
 
-    def issue(self, execution_id: str, context: ExecutionContext, *, ttl_seconds: float | None = None) -> str:
-        self.issued[context.user_id].append(super().issue(execution_id, context, ttl_seconds=ttl_seconds))
+    def issue(
+        self,
+        execution_id: str,
+        context: ExecutionContext,
+        *,
+        ttl_seconds: float | None = None,
+        host: str | None = None,
+    ) -> str:
+        self.issued[context.user_id].append(super().issue(execution_id, context, ttl_seconds=ttl_seconds, host=host))
         return self.issued[context.user_id][-1]
 
     def verify(self, token: str) -> Claims:

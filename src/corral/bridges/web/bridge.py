@@ -17,7 +17,7 @@ from corral.bridges.web.request_load import parse_json, read_body
 from corral.bridges.web.request_watch import ended, watch_request
 from corral.bridges.web.responses import Response, status_of
 from corral.calls.calls import Call
-from corral.calls.grants import Grant
+from corral.calls.grants import Grant, IssuedElsewhere
 from corral.errors import AccessDenied, BridgeError, CallBudgetExceeded, ConfigError, CorralError, InvalidToken
 from corral.types import CallError, CallRequest, Endpoint, HttpEndpoint, Language
 
@@ -89,6 +89,7 @@ class WebBridge(BridgeProtocol):
             origins=self._origins,
             options_of=type(self).__name__,
             same_origin=self._has_page,
+            peers=host.peers,
         )
 
 
@@ -144,10 +145,16 @@ class BridgeApp(ABC):
         answer = answers.get(head.method)
         if answer is None:
             return self._without_answer(head, [*answers] or ["GET"] * (self.page(path) is not None))
-        grant = await grant_of(self._host, head, self._bridge.name)
-        if not isinstance(grant, Grant):
-            return self.refuse(head, grant)
         try:
+            try:
+                grant = self._host.find(head.token)
+            except IssuedElsewhere as error:
+                peers = self._host.peers
+                if head.forwarded is None and peers is not None and await peers.knows(error.host):
+                    return await peers.forward(error.host, head.scope, receive, send)
+                return self.refuse(head, await _refusal(self._host, head, self._bridge.name))
+            except InvalidToken:
+                return self.refuse(head, await _refusal(self._host, head, self._bridge.name))
             return await answer(head, grant, receive, send)
         except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
             return self.refuse(head, error)
@@ -165,12 +172,14 @@ class BridgeApp(ABC):
 
 
 async def grant_of(host: BridgeHost, head: RequestHead, protocol: str) -> Grant | CallError:
-    """Finds the grant of a request's token, or returns the error that refuses the token.
-
-    A refused token passes through the pipeline as a call, so that it is audited.
-    """
+    """Finds the grant of a request's token, or returns the error that refuses the token."""
     try:
         return host.find(head.token)
     except InvalidToken:
-        reply = await host.handle(Call(CallRequest("", None, 0), protocol=protocol, token=head.token))
-        return reply.error or ended()
+        return await _refusal(host, head, protocol)
+
+
+async def _refusal(host: BridgeHost, head: RequestHead, protocol: str) -> CallError:
+    """Returns the error of a refused token, which passes through the pipeline as a call, so that it is audited."""
+    reply = await host.handle(Call(CallRequest("", None, 0), protocol=protocol, token=head.token))
+    return reply.error or ended()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
-from corral.bridges.base import ASGIApp, Message, Receive, Scope, Send
+from corral.bridges.base import ASGIApp, Message, PeerHosts, Receive, Scope, Send
 from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge
 from corral.types import CallError
 
@@ -18,13 +18,25 @@ _PARSED = "corral.head"
 """Key in the ASGI scope under which the filter stores the parsed head."""
 
 
-_COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"origin")
+FORWARDED = b"x-corral-forwarded"
+"""Header with the proof that a peer has forwarded a request."""
+_COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"origin", FORWARDED)
 
 
 class RequestHead:
     """Head of a request: the headers that bridges use, unparsed. None for a missing header."""
 
-    __slots__ = ("authorization", "content_length", "content_type", "host", "origin", "scope", "size", "twice")
+    __slots__ = (
+        "authorization",
+        "content_length",
+        "content_type",
+        "forwarded",
+        "host",
+        "origin",
+        "scope",
+        "size",
+        "twice",
+    )
 
     def __init__(self, scope: Scope) -> None:
         headers = scope["headers"]
@@ -35,6 +47,8 @@ class RequestHead:
         self.authorization = by_name.get(b"authorization")
         self.content_type = by_name.get(b"content-type")
         self.content_length = by_name.get(b"content-length")
+        self.forwarded = by_name.get(FORWARDED)
+        """Proof of the peer that forwarded the request. Behind the filter it is valid."""
         self.size = len(b"".join(chain.from_iterable(headers)))
         self.twice = len(by_name) < len(headers) and _comes_twice(headers)
         """True if a header occurs twice, so a proxy may have read the request differently."""
@@ -94,8 +108,13 @@ class RequestFilter:
         origins: frozenset[str],
         options_of: str,
         same_origin: bool = False,
+        peers: PeerHosts | None = None,
     ) -> None:
-        """`same_origin`: the app also serves a page, so an Origin that matches the request's Host is accepted."""
+        """`same_origin`: the app also serves a page, so an Origin that matches the request's Host is accepted.
+
+        `peers` have checked the Host and Origin of the requests that they forward.
+        """
+        self._peers = peers
         self._app = app
         self._refuse = refuse
         self._options_of = options_of
@@ -131,6 +150,10 @@ class RequestFilter:
             return MessageTooLarge("the request's address is too long"), 414
         if head.twice:
             return MalformedMessage("a header occurs twice"), 400
+        if head.forwarded is not None:
+            if self._peers is not None and self._peers.has_sent(head.forwarded, head.scope):
+                return None
+            return AccessDenied(f"the header {FORWARDED.decode()} is not from a peer of this host; leave it out"), 403
         if not self._knows((head.host or b"").decode("latin-1")):
             remedy = f"add it to {self._options_of}(allowed_hosts=[...])"
             return AccessDenied(f"the request's Host is not allowed; {remedy}"), 421

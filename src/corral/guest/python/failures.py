@@ -40,6 +40,7 @@ FAILURES: dict[str, type[CorralError]] = {
     "CallBudgetExceeded": CorralError,
     "MessageTooLarge": BridgeError,
     "MalformedMessage": BridgeError,
+    "HostLost": BridgeError,
     "ExecutionCancelled": CorralError,
 }
 _ALSO: dict[str, tuple[type[Exception], ...]] = {

@@ -26,7 +26,7 @@ const BELOW: [base: string, names: string[]][] = [
   ["CorralError", ["ToolError", "AccessDenied", "BridgeError", "CallBudgetExceeded", "ExecutionCancelled"]],
   ["ToolError", ["ToolNotFound", "InvalidArguments", "ToolFailed", "InvalidToolOutput", "UncertainCall"]],
   ["AccessDenied", ["InvalidToken", "ExecutionEnded", "ScopeDenied", "PolicyDenied", "RateLimited", "ApprovalDenied", "EgressBlocked"]],
-  ["BridgeError", ["MessageTooLarge", "MalformedMessage"]],
+  ["BridgeError", ["MessageTooLarge", "MalformedMessage", "HostLost"]],
 ];
 /** Bases of classes that a host adds. */
 const BY_CODE: Record<string, string> = { __proto__: null as never, tool_error: "ToolError", access_denied: "AccessDenied" };

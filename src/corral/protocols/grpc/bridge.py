@@ -21,12 +21,13 @@ from corral.bridges.web.documents import DocumentCache
 from corral.bridges.web.request_load import most_body_bytes
 from corral.bridges.web.request_watch import ended, late
 from corral.calls.calls import Call
-from corral.calls.grants import Grant
+from corral.calls.grants import Grant, IssuedElsewhere
 from corral.concurrency.threads import thread_safe_callback
 from corral.errors import (
     ConfigError,
     CorralError,
     ExecutionCancelled,
+    HostLost,
     InvalidToken,
     MalformedMessage,
     MessageTooLarge,
@@ -205,6 +206,11 @@ class BridgeService(grpc.GenericRpcHandler):
         token = token.strip() or None if scheme.lower() == "bearer" else None
         try:
             return self._host.find(token)
+        except IssuedElsewhere as error:
+            raise HostLost(
+                f"this execution belongs to the host {error.host!r}, and gRPC requests are not forwarded; connect to "
+                "that host, or use the Connect bridge"
+            ) from None
         except InvalidToken:
             # A refused token passes through the pipeline as a call, so that it is audited.
             reply = await self._host.handle(Call(CallRequest("", None, 0), protocol="grpc", token=token))

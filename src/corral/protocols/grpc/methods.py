@@ -162,6 +162,7 @@ _CODES = {
     "call_budget_exceeded": StatusCode.RESOURCE_EXHAUSTED,
     "cancelled": StatusCode.CANCELLED,
     "execution_ended": StatusCode.UNAUTHENTICATED,
+    "host_lost": StatusCode.UNAVAILABLE,
     "invalid_arguments": StatusCode.INVALID_ARGUMENT,
     "invalid_token": StatusCode.UNAUTHENTICATED,
     "malformed_message": StatusCode.INVALID_ARGUMENT,

@@ -1,0 +1,320 @@
+"""Several hosts behind one address: a request goes to the host of its execution. docs/hosts.md describes it.
+
+Needs the extra `hosts`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import socket
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager
+from hashlib import sha256
+from urllib.parse import quote, urlsplit
+
+import anyio
+from anyio.lowlevel import RunVar
+
+from corral.arguments import checked
+from corral.bridges.base import Receive, Scope, Send
+from corral.bridges.web.request_filter import FORWARDED
+from corral.bridges.web.request_watch import BODY_SECONDS, late
+from corral.concurrency.task_groups import plain_task_group
+from corral.concurrency.threads import thread_safe_callback
+from corral.errors import ConfigError, HostLost, MalformedMessage, requires_extra
+from corral.logs import get_logger
+
+with requires_extra("corral.bridges.peers", "hosts"):
+    import httpcore
+
+__all__ = ["Peers"]
+
+logger = get_logger("corral.hosts")
+
+_FROM_ENVIRONMENT = "TOOL_BRIDGE_SECRET"
+_MIN_SECRET_BYTES = 32
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
+_PROOF = re.compile(rb"1 ([A-Za-z0-9._-]{1,63}) ([0-9]{1,15}) ([0-9a-f]{64})")
+_PROOF_SECONDS = 60.0
+"""Maximum age of a proof, and by how much two hosts' clocks may differ."""
+_CONNECT_SECONDS = 2.0
+_WRITE_SECONDS = 30.0
+_IDLE_SECONDS = 1.0
+"""Seconds for which an idle connection is kept: less than any common server does, because a request on a connection
+that the server is closing would fail, and must not be sent twice."""
+_IDLE = 128
+_TCP_OPTIONS = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000}
+_SOCKET_OPTIONS = [
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    *((socket.IPPROTO_TCP, getattr(socket, name), n) for name, n in _TCP_OPTIONS.items() if hasattr(socket, name)),
+]
+"""A machine that disappears without a word is noticed after 11 s, however long a call takes."""
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"expect",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+"""Headers of one connection: RFC 9110, section 7.6.1."""
+_NOT_SENT = _HOP_BY_HOP | {b"host", b"origin", FORWARDED}
+_NOT_RETURNED = _HOP_BY_HOP | {b"date", b"server"}
+
+
+class _ClientGone(Exception):
+    """The client disconnected before its body was complete."""
+
+
+@checked
+class Peers:
+    """Hosts behind one address, with fixed URLs: `Corral(peers=Peers("a", {"a": "http://10.0.0.1:8000", "b": ...}))`.
+
+    `name` is this host, and `urls` the addresses of the others' bridges by name, with the path at which they are
+    mounted; this host's own can be among them. Each name stands for one process. `secret`, of at least 32 bytes, proves
+    to a peer that a request was forwarded; by default it is derived from the environment variable TOOL_BRIDGE_SECRET.
+    `ssl_context` verifies peers with https URLs.
+
+    Raises:
+        ConfigError: a name or URL is invalid, or there is no secret.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        urls: Mapping[str, str],
+        *,
+        secret: str | bytes | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        for each in (name, *urls):
+            if not _NAME.fullmatch(each):
+                raise ConfigError(f"the host name {each!r} must have 1 to 63 letters, digits, '.', '_' or '-'")
+        self._name = name
+        self._secret = _secret_of(secret)
+        self._ssl_context = ssl_context
+        self._urls = {each: parse_url(each, url) for each, url in urls.items() if each != name}
+        self._pool: RunVar[httpcore.AsyncConnectionPool] = RunVar("corral.peers")
+        self._forwarding: dict[str, set[Callable[[], object]]] = {}
+        """Functions that end the requests that are being forwarded to each peer."""
+
+    @property
+    def name(self) -> str:
+        """Name of this host, which is in the tokens that it issues."""
+        return self._name
+
+    async def open(self) -> None:
+        """Does nothing: fixed peers need no registration."""
+
+    async def aclose(self) -> None:
+        """Closes idle connections. Idempotent."""
+        pool = self._pool.get(None)
+        if pool is not None:
+            self._pool.set(self._new_pool())
+            await pool.aclose()
+
+    async def knows(self, host: str) -> bool:
+        """Returns True if a peer has that name."""
+        return host in self._urls
+
+    def has_sent(self, proof: bytes, scope: Scope) -> bool:
+        """Returns True if a peer made the proof for this request and this host, in the last minute."""
+        parts = _PROOF.fullmatch(proof)
+        if parts is None:
+            return False
+        sender, sent, _ = parts.groups()
+        if abs(time.time() - int(sent) / 1000) > _PROOF_SECONDS:
+            return False
+        return hmac.compare_digest(proof, self._proof(sender, self._name.encode(), sent, scope))
+
+    def _proof(self, sender: bytes, receiver: bytes, sent: bytes, scope: Scope) -> bytes:
+        """Returns the header that proves who has forwarded a request, to whom, and when."""
+        tokens = [value for name, value in scope["headers"] if name == b"authorization"]
+        digest = sha256(b"\0".join(tokens)).hexdigest().encode()
+        parts = b"corral-forwarded-1", sender, receiver, sent, scope["method"].encode(), target_of(scope), digest
+        return b"1 %b %b %b" % (sender, sent, hmac.digest(self._secret, b"\n".join(parts), "sha256").hex().encode())
+
+    async def forward(self, host: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request to a peer, and its response back, both as streams.
+
+        Raises:
+            HostLost: the peer does not answer; nothing has been sent back.
+            MalformedMessage: the request's body is late; nothing has been sent back.
+        """
+        url = self._urls.get(host)
+        if url is None:
+            raise HostLost(f"the host {host!r} of this execution has ended")
+        request = _Request(url, host, scope, receive, self._headers(host, scope))
+        failure = None
+        with self._ends_with(host) as running:
+            failure = await request.send(self._connections(), send)
+        if running.cancelled_caught and not request.answered:
+            failure = HostLost(f"the host {host!r} of this execution has ended; the call can have taken effect")
+        if failure is not None:
+            raise failure
+
+    @contextmanager
+    def _ends_with(self, host: str) -> Generator[anyio.CancelScope]:
+        """Cancels the block if the peer is known to have ended."""
+        with anyio.CancelScope() as cancelling:
+            end = thread_safe_callback(cancelling.cancel)
+            running = self._forwarding.setdefault(host, set())
+            running.add(end)
+            try:
+                yield cancelling
+            finally:
+                running.discard(end)
+                if not running and self._forwarding.get(host) is running:
+                    del self._forwarding[host]
+
+    def _headers(self, host: str, scope: Scope) -> list[tuple[bytes, bytes]]:
+        listed = b",".join(value for name, value in scope["headers"] if name == b"connection")
+        named = {each.strip().lower() for each in listed.split(b",")}
+        kept = [(name, value) for name, value in scope["headers"] if name not in _NOT_SENT and name not in named]
+        sent = b"%d" % (time.time() * 1000)
+        return [*kept, (FORWARDED, self._proof(self._name.encode(), host.encode(), sent, scope))]
+
+    def _connections(self) -> httpcore.AsyncConnectionPool:
+        pool = self._pool.get(None)
+        if pool is None:
+            pool = self._new_pool()
+            self._pool.set(pool)
+        return pool
+
+    def _new_pool(self) -> httpcore.AsyncConnectionPool:
+        # The number of connections needs no limit: each serves one request to this host, which the server bounds.
+        return httpcore.AsyncConnectionPool(
+            ssl_context=self._ssl_context,
+            max_connections=None,
+            max_keepalive_connections=_IDLE,
+            keepalive_expiry=_IDLE_SECONDS,
+            socket_options=_SOCKET_OPTIONS,
+        )
+
+
+class _Request:
+    """Request on its way to a peer."""
+
+    def __init__(
+        self, url: httpcore.URL, host: str, scope: Scope, receive: Receive, headers: list[tuple[bytes, bytes]]
+    ) -> None:
+        self._url = httpcore.URL(
+            scheme=url.scheme, host=url.host, port=url.port, target=url.target.rstrip(b"/") + target_of(scope)
+        )
+        self._host = host
+        self._method: str = scope["method"]
+        self._receive = receive
+        self._headers = headers
+        self._body_ends = anyio.current_time() + BODY_SECONDS
+        self._body_received = anyio.Event()
+        self.answered = False
+        """True once the response has begun."""
+
+    async def send(self, pool: httpcore.AsyncConnectionPool, send: Send) -> HostLost | MalformedMessage | None:
+        """Sends the request and passes its response on. Returns the reason if there is none."""
+        failures: list[HostLost | MalformedMessage] = []
+        async with plain_task_group() as tasks:
+            tasks.start_soon(self._watch, tasks.cancel_scope)
+            try:
+                await self._exchange(pool, send)
+            except _ClientGone:
+                pass
+            except TimeoutError:
+                failures.append(MalformedMessage(late().message))
+            except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+                reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+                logger.warning("the host %r does not answer a forwarded request: %s", self._host, reason)
+                unsent = isinstance(error, httpcore.ConnectError | httpcore.ConnectTimeout)
+                effect = "nothing was called" if unsent else "the call can have taken effect"
+                if not self.answered:  # else the server ends the connection, because the response is incomplete
+                    failures.append(HostLost(f"the host {self._host!r} of this execution does not answer; {effect}"))
+            finally:
+                tasks.cancel_scope.cancel()
+        return failures[0] if failures else None
+
+    async def _exchange(self, pool: httpcore.AsyncConnectionPool, send: Send) -> None:
+        timeouts = {"connect": _CONNECT_SECONDS, "write": _WRITE_SECONDS, "read": None, "pool": None}
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
+        async with (
+            aclosing(self._body()) as body,
+            pool.stream(
+                self._method,
+                self._url,
+                headers=self._headers,
+                content=body if has_body or self._method not in ("GET", "HEAD") else None,
+                extensions={"timeout": timeouts},
+            ) as response,
+        ):
+            headers = [(name, value) for name, value in response.headers if name.lower() not in _NOT_RETURNED]
+            self.answered = True
+            self._body_received.set()
+            await send({"type": "http.response.start", "status": response.status, "headers": headers})
+            async for data in response.aiter_stream():
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _body(self) -> AsyncGenerator[bytes]:
+        more = True
+        while more:
+            with anyio.fail_after(max(0, self._body_ends - anyio.current_time())):
+                message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise _ClientGone
+            more = message.get("more_body", False)
+            if not more:
+                self._body_received.set()
+            if data := message.get("body", b""):
+                yield data
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        """Cancels the request once the client disconnects, so that the peer cancels the calls."""
+        await self._body_received.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+
+def target_of(scope: Scope) -> bytes:
+    """Returns a request's path relative to its app, and its query."""
+    path: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    query: bytes = scope.get("query_string", b"")
+    path = path.removeprefix(quote(scope.get("root_path", "")).encode())
+    return path + b"?" + query if query else path
+
+
+def parse_url(name: str, url: str) -> httpcore.URL:
+    """Parses the URL of a host.
+
+    Raises:
+        ConfigError: it is not an http or https URL, or has more than an address and a path.
+    """
+    try:
+        parts = urlsplit(url)
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid or not url.isascii() or any(character in url for character in "@?# \\\r\n\t"):
+        raise ConfigError(f"the URL of the host {name!r} must be like http://10.0.0.1:8000 or https://a.example/corral")
+    return httpcore.URL(url)
+
+
+def _secret_of(secret: str | bytes | None) -> bytes:
+    if secret is None:
+        shared = os.environ.get(_FROM_ENVIRONMENT)
+        if shared is None:
+            raise ConfigError(f"Peers(secret=...) is missing; pass it, or set {_FROM_ENVIRONMENT}, on every host")
+        secret = shared
+    key = secret.encode() if isinstance(secret, str) else secret
+    if len(key) < _MIN_SECRET_BYTES:
+        raise ConfigError(f"the peers' secret has under {_MIN_SECRET_BYTES} bytes; `openssl rand -hex 32` prints 64")
+    return hmac.digest(key, b"corral-peers-1", "sha256")
