@@ -1,4 +1,4 @@
-"""Checks of policies: rules that miss their aim, the tests in files, and what a policy would have decided earlier."""
+"""Checks of policies: rules that miss their aim, the tests in files, and verdicts on calls of earlier executions."""
 
 from __future__ import annotations
 
