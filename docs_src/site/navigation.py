@@ -36,10 +36,13 @@ def linked_pages(line: str, folder: Path) -> list[tuple[str, Path]]:
 
 
 def index_of(page: Path) -> list[tuple[str, Path]]:
-    """The pages of its folder that an index such as docs/design/README.md lists, in its order."""
+    """The pages in the folder of an index: those that it lists, in its order, then the others."""
     lines = page.read_text(encoding="utf-8").splitlines()
     found = [each for line in lines if line.startswith("- ") for each in linked_pages(line, page.parent)[:1]]
-    return [(title.strip("`"), target) for title, target in found if target.parent == page.parent]
+    listed = {target: title.strip("`") for title, target in found if target.parent == page.parent}
+    others = sorted({*page.parent.glob("*.md")} - {*listed, page})
+    titles = {each: each.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ") for each in others}
+    return [(title, target) for target, title in {**listed, **titles}.items()]
 
 
 def navigation(index: Path, docs: Path) -> list[Group]:
@@ -82,10 +85,7 @@ def _entry(title: str, page: Path) -> Entry:
 
 def _check(listed: list[Path], index: Path, docs: Path) -> None:
     pages = {page.resolve() for page in docs.rglob("*.md")} - {index.resolve()}
-    problems = [
-        f"{page}: is in no group; add it to a table of {index}, or to the list of its folder"
-        for page in sorted(pages - {*listed})
-    ]
+    problems = [f"{page}: is in no group; add it to a table of {index}" for page in sorted(pages - {*listed})]
     problems += [f"{page}: is in {count} groups of {index}" for page, count in Counter(listed).items() if count > 1]
     problems += [f"{page}: does not exist; {index} lists it" for page in listed if not page.exists()]
     if problems:
