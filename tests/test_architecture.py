@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "events": {"concurrency", "errors", "rendering", "results", "types"},
     "guest": {"concurrency", "errors", "jail", "programs", "types"},
     "tools": {"arguments", "concurrency", "errors", "guest", "jail", "rendering", "types"},
-    "policy": {"arguments", "concurrency", "errors", "tools", "types"},
+    "policy": {"arguments", "concurrency", "errors", "rendering", "tools", "types"},
     "model": {
         "arguments",
         "concurrency",

@@ -211,9 +211,13 @@ class _Short:
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """Allows a call. `by` is for the record: who decided."""
+    """Allows a call. `by` is for the record: who decided.
+
+    `for_session` also allows further calls of the tool in this session to the destinations that were in doubt.
+    """
 
     by: str | None = field(default=None, kw_only=True)
+    for_session: bool = field(default=False, kw_only=True)
     type: Literal["approved"] = field(default="approved", init=False, repr=False)
 
 
@@ -258,6 +262,12 @@ class Doubt:
 
     text: str
     """Reason in one line. Characters that hide or imitate others are escaped in values that it quotes."""
+    parameter: str | None = None
+    """Parameter with the doubtful destination, if it is about one."""
+    destination: str | None = None
+    """The destination, as it was compared: without capital letters and outer spaces."""
+    origin: str | None = None
+    """Origin of the destination: the first result that contains it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +289,8 @@ class ApprovalRequest:
     """Reason for the request, if it is not `needs_approval` or `doubts`: the effect of an uncertain call is unknown."""
     doubts: tuple[Doubt, ...] = ()
     """Reasons of the policy to ask."""
+    seen: tuple[str, ...] = ()
+    """Tools with untrusted results that the session's model has read."""
     asked_at: float = field(default_factory=time.time)
     """Time of the request, in seconds since the Unix epoch."""
 

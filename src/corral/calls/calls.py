@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from corral.calls.grants import Grant
 from corral.policy import Verdict
+from corral.policy.flow import FlowLabel
 from corral.tools import ParsedInput, Tool
 from corral.types import CallRequest, CallState, Decision, Doubt, Reply
 
@@ -23,6 +24,7 @@ class Call:
         "decision",
         "doubts",
         "grant",
+        "label",
         "parsed",
         "protocol",
         "remark",
@@ -64,6 +66,8 @@ class Call:
         """Verdict of the policy. Set by `enforce_policy`."""
         self.doubts: tuple[Doubt, ...] = ()
         """Reasons of the policy to ask a person about it."""
+        self.label: FlowLabel | None = None
+        """Label of its tool, if the flow of data is followed."""
         self.decision: Decision | None = None
         """Decision on a call that required approval."""
         self.continued = False

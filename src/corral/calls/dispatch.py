@@ -337,7 +337,8 @@ class _Delivery:
         self._end_step()
         call, grant = self._call, self._grant
         try:
-            value = await encode_by_size(await self._tool.dump_item(item, call.warn, grant.context), grant.context)
+            data = await self._tool.dump_item(item, call.warn, grant.context)
+            value = await encode_by_size(data, grant.context)
         except (InvalidToolOutput, UnencodableValue) as problem:
             logger.warning(
                 "an item was withheld in execution %s", grant.execution_id, exc_info=True, extra=call.log_fields
@@ -349,6 +350,9 @@ class _Delivery:
         if self._bytes > (allowed := grant.limits.tool_output_bytes):
             raise _too_much(call, allowed)
         self._items += 1
+        if grant.flow is not None and call.label is not None:
+            text = value.text.decode("utf-8", "replace") if call.label.untrusted else ""
+            grant.flow.returned(call.request.tool, call.request.sequence, call.label, data, text)
         # Calls of sequential tools run between items: the program may wait for one before it reads the next item.
         turns, alone = grant.turns, self._tool.sequential
         if not sink.put(value):

@@ -18,6 +18,7 @@ from corral.concurrency.deadline import PausableDeadline
 from corral.concurrency.fairness import INLINE_BYTES, Capacity, run_in_turn
 from corral.concurrency.shared_lock import SharedLock
 from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
+from corral.policy.flow import ProgramFlow
 from corral.tools import Tool, ToolRegistry
 from corral.types import ApprovalRequest, Approve, CallRequest, Decision, ExecutionContext, Limits, RequestHandler
 
@@ -109,6 +110,7 @@ class Grant:
         "context",
         "ended",
         "execution_id",
+        "flow",
         "gate",
         "has_files",
         "held",
@@ -155,6 +157,8 @@ class Grant:
         """Host services that its program may call, by name; see `services.py`."""
         self.journal: _CallJournal | None = None
         """Journal of a durable execution."""
+        self.flow: ProgramFlow | None = None
+        """Data flow of its program; None if the policy follows none."""
         self.gate: CallGate | None = None
         """Gate that holds back its calls; None once no call is held back or about to continue."""
         self.held = 0

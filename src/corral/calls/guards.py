@@ -43,6 +43,7 @@ from corral.errors import (
 from corral.logs import get_logger
 from corral.model import LearntResults
 from corral.policy import Policy, PolicyCall, PolicySource, Verdict, names_of
+from corral.policy.flow import DataFlow
 from corral.rendering.preview import json_text
 from corral.tools import Tool, traced_elsewhere
 from corral.tools.json_schema.problems import format_path
@@ -173,6 +174,8 @@ class GuardSettings:
     """Learns types from results that tools do not declare."""
     policy: PolicySource | None = None
     """Rules about calls as data."""
+    flow: DataFlow | None = None
+    """None follows no data."""
 
 
 Pipeline: TypeAlias = Callable[[GuardSettings], Handler]
@@ -189,6 +192,7 @@ def pipeline(settings: GuardSettings) -> Handler:
     handler = encode_output(handler, settings.learnt)
     handler = require_approval(handler, settings.approve, settings.approval_seconds, settings.parked)
     handler = enforce_policy(handler, settings.policy, settings.rates)
+    handler = follow_flow(handler, settings.flow)
     handler = validate_input(handler)
     handler = limit_rates(handler, settings.rates)
     handler = limit_calls(handler)
@@ -582,6 +586,33 @@ def enforce_policy(handler: Handler, policy: PolicySource | None, rates: RateLim
     return guarded
 
 
+def follow_flow(handler: Handler, flow: DataFlow | None) -> Handler:
+    """Follows untrusted data. Stores in the call why a person has to look at it, and what its program reads."""
+    if flow is None:
+        return handler
+
+    async def guarded(call: Call) -> Reply:
+        grant, path = call.grant, call.request.tool
+        program = grant.flow
+        if program is None or path in grant.services:
+            return await handler(call)
+        label = call.label = flow.label(path, call.tool)
+        call.doubts += program.doubts(path, call.tool, label, call.request.input)
+        program.calls(path, label, call.request.input)
+        try:
+            reply = await handler(call)
+        except CorralError as error:
+            if call.state != "waiting" and label.untrusted:
+                program.returned(path, call.request.sequence, label, None, str(error))
+            raise
+        if reply.encoded is not None:
+            text = reply.encoded.text.decode("utf-8", "replace") if label.untrusted else ""
+            program.returned(path, call.request.sequence, label, reply.value, text)
+        return reply
+
+    return guarded
+
+
 async def _verdict(policy: PolicySource, question: PolicyCall, call: Call) -> Verdict:
     try:
         verdict = policy.decide(question)
@@ -611,12 +642,12 @@ def require_approval(
             return await handler(call)
         grant, journal = call.grant, call.grant.journal
         decide = grant.approve or approve
+        why = f" ({call.doubts[0].text})" if call.doubts else ""
+        required = f"tools.{call.request.tool} requires approval{why}"
         if decide is None and journal is None:
-            raise ApprovalDenied(f"tools.{call.request.tool} requires approval, but no one is available to approve it")
+            raise ApprovalDenied(f"{required}, but no one is available to approve it")
         if grant.approval_timed_out:
-            raise ApprovalDenied(
-                f"tools.{call.request.tool} requires approval, but an earlier request was not answered in time"
-            )
+            raise ApprovalDenied(f"{required}, but an earlier request was not answered in time")
         request = ApprovalRequest(
             tool=call.request.tool,
             input=parsed.value if tool.resolve is None else await tool.resolve(parsed.value, grant.context),
@@ -627,6 +658,7 @@ def require_approval(
             execution_id=grant.execution_id,
             sequence=call.request.sequence,
             doubts=call.doubts,
+            seen=() if grant.flow is None else tuple(grant.flow.seen.exposed),
         )
         with (
             grant.clock.paused() if grant.clock is not None else nullcontext(),
@@ -648,9 +680,7 @@ def require_approval(
                     call.decision = await journal.decided(call.request, tool, call.decision)
         refusal = ApprovalDenied(f"tools.{call.request.tool} was not approved")
         if call.decision is None:
-            refusal = ApprovalDenied(
-                f"tools.{call.request.tool} requires approval, but no decision came within {within_seconds:g} s"
-            )
+            refusal = ApprovalDenied(f"{required}, but no decision came within {within_seconds:g} s")
             if journal is not None:
                 journal.park(request)
                 return Reply(error=CallError.of(refusal), parked=True)
@@ -662,6 +692,8 @@ def require_approval(
             grant.recorder.approval_decided(request, call.decision)
         if isinstance(call.decision, Denied):
             raise refusal
+        if grant.flow is not None and call.decision.for_session:
+            grant.flow.allow(call.request.tool, call.doubts)
         return await handler(call)
 
     return guarded

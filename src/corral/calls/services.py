@@ -74,6 +74,8 @@ async def _answer(call: Call) -> Reply:
         raise MessageTooLarge(
             f"{request.tool}: the input has {request.size} bytes; {limits.tool_input_bytes} are allowed"
         )
+    if grant.flow is not None:
+        grant.flow.reads(request.tool)
     value = await grant.host_services[request.tool](request.input)
     encoded = await encode_by_size(value, grant.context)
     if len(encoded.text) > limits.tool_output_bytes:

@@ -77,11 +77,11 @@ class Label(_Part):
     untrusted: bool | None = None
     """True if results have text that others wrote."""
     sends: list[str] = []
-    """Parameters that say where something goes."""
+    """Parameters that say where something goes. A dot leads into an object: `message.to`."""
     changes: bool | None = None
     """True if calls delete, book, pay or otherwise change something that matters."""
-    known: list[str] = []
-    """Destinations that belong to the host: `@acme.com`, `https://acme.com`."""
+    known: list[Annotated[str, Field(pattern=r"^[^*\s]([^*]*[^*\s])?$")]] = []
+    """Destinations that belong to the host: `@acme.com`, `https://acme.com`, or a whole value such as `#general`."""
 
 
 class Caller(_Part):

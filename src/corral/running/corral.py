@@ -45,7 +45,8 @@ from corral.logs import get_logger
 from corral.model import LearntResults
 from corral.packages import AnyPackages, NpmPackages, PythonPackages, split_packages
 from corral.plugins import load_by_name
-from corral.policy.policy import PolicyFiles, PolicySource, as_policy
+from corral.policy.flow import DataFlow
+from corral.policy.policy import Policy, PolicyFiles, PolicySource, as_policy
 from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
 from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, check_mode, prepare
@@ -205,6 +206,7 @@ class Corral(Lifecycle):
         modules, python_packages = split_packages(packages)
         rates = rates or RateLimits()
         rules = None if policy is None else as_policy(policy)
+        flow = DataFlow(rules) if isinstance(rules, Policy) else None
         audit_log = None if audit is None else as_audit_log(audit)
         traces = Telemetry() if telemetry is True else telemetry or None
         if peers is not None and getattr(self._load_tokens(), "key_is_random", False):
@@ -223,6 +225,7 @@ class Corral(Lifecycle):
             telemetry=traces,
             learnt=self.learnt,
             policy=rules,
+            flow=flow,
         )
         handler = pipeline(settings)
         implied = ImpliedScopes(implied_scopes or {})
@@ -243,6 +246,7 @@ class Corral(Lifecycle):
             audit=audit_log,
             parked=settings.parked,
             telemetry=traces,
+            flow=flow,
             service_sources=() if network is None else (network,),
             modules=modules.with_skills(skill_set) if modules is not None and skill_set.skills else modules,
             packages=python_packages,

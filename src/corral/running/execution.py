@@ -67,6 +67,7 @@ from corral.events import (
 from corral.languages import LANGUAGES
 from corral.logs import Lines, get_logger
 from corral.packages import NpmPackages, PythonPackages
+from corral.policy.flow import ProgramFlow
 from corral.programs.loops import loops_over_calls
 from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities, calls_text
 from corral.running.journal import Journal, Recording
@@ -140,6 +141,8 @@ class Workspace(Protocol):
         ...
 
 
+_QUOTES_RESULTS = "output_not_as_declared"
+"""Code of remarks that have names of members in results."""
 _MOST_LEARNT = 5
 """Maximum number of tools whose observed results are described to a model."""
 _ENDED_FROM_OUTSIDE = frozenset({ProgramTimeout.code, SandboxLost.code, MemoryExceeded.code})
@@ -386,6 +389,14 @@ class Execution:
             source=request.source,
             has_files=workspace is not None,
         )
+        if runtime.flow is not None and not self._is_offline:
+            self._grant.flow = runtime.flow.begin(
+                request.context,
+                request.source,
+                request.asked,
+                shares=workspace is not None,
+                continues=recording is not None and recording.head is not None,
+            )
         if recording is not None:
             self._expect_durable(capabilities)
         self._journal: Journal | None = None
@@ -628,6 +639,8 @@ class Execution:
     async def _run_in_sandbox(self, program: Program) -> Exit:
         """Runs a program in a sandbox, with the directories of its session, if any, and the host's services."""
         runtime, limits = self._runtime, self._limits
+        if self._grant.flow is not None:
+            self._grant.flow.references = program.references
         over: list[str] = []
         exit = failed_exit(ProgramTimeout(f"the program exceeded its time limit of {limits.wall_seconds:g} s"))
         with anyio.CancelScope() as scope:
@@ -800,6 +813,8 @@ class Execution:
 
     def _log(self, entry: LogEntry) -> None:
         self._logs.append(entry)
+        if self._grant.flow is not None:  # observers receive it while the program runs
+            self._grant.flow.shows(entry.text)
         if self._journal is not None:
             self._journal.logged = len(self._logs)
         if len(self._logs) % _MANY_ENTRIES == 0:
@@ -831,6 +846,8 @@ class Execution:
             pending=() if self._journal is None else self._journal.pending,
         )
         result = concluded(running, program, exit, records=records, gate=self._gate, learnt=self._learnt_of)
+        if self._grant.flow is not None:
+            self._follow_to_model(self._grant.flow, result)
         if self._journal is not None and self._journal.spared:
             self._recorder.look_up(self._tools)
             calls = calls_text([record for record in records if record.sequence in self._journal.spared])
@@ -855,6 +872,15 @@ class Execution:
             self._events.emit(lambda stamp: ExecutionPaused(pending=result.pending, **stamp))
         self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
         return result
+
+    def _follow_to_model(self, flow: ProgramFlow, result: ExecutionResult) -> None:
+        """Notes all of a result that a model reads. A failed or paused program shows inputs of its calls as well."""
+        flow.shows([result.value, [entry.text for entry in result.logs]])
+        if result.files is not None:
+            flow.shows([*result.files.created, *result.files.changed, *result.files.deleted])
+        quotes = any(each.code == _QUOTES_RESULTS for each in result.diagnostics)
+        if flow.read and (result.error is not None or result.pending or result.unawaited or quotes):
+            flow.expose()
 
     async def _conclude_record(self, result: ExecutionResult, recording: Recording) -> ExecutionResult:
         """Records the end of a durable execution. Returns the result, which is a failure if recording fails."""

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 
 from corral.calls import CallRecorder, Grant
 from corral.errors import Diverged, JournalFull, LedgerError, UncertainCall
-from corral.guest import encode_value
+from corral.guest import decode_value, encode_value
 from corral.ledger import NOT_KEPT, CallRow, Claim, Records, pack_reply
 from corral.rendering.preview import preview_text
 from corral.results import CallRecord, ExecutionResult
@@ -317,6 +317,7 @@ class Journal:
         if old is not None and (known := await self._known(request, old)) is not None:
             record = self._recorder.replayed(request)
             self._recorder.replay(record, known[0])
+            self._follow_reply(request, known[0])
             if row is None:
                 self.spared.add(new.sequence)
             return self._done(new, known[0], by=known[1], request=request)
@@ -345,7 +346,19 @@ class Journal:
         self._follow()
         if record is not None:
             self._recorder.replay(record, reply)
+            self._follow_reply(request, reply)
         return _delivered(reply, request) if is_stream else reply
+
+    def _follow_reply(self, request: CallRequest, reply: Reply) -> None:
+        """Notes a recorded reply, which no guard sees, in the flow of data."""
+        if (flow := self._grant.flow) is None:
+            return
+        text = b"" if reply.encoded is None else reply.encoded.text
+        if reply.error is not None:
+            text = reply.error.message.encode("utf-8", "replace")
+        value = None if reply.encoded is None else decode_value(reply.encoded.text, tagged=reply.encoded.tagged)
+        tool = self._grant.peek_tool(request.tool)
+        flow.replayed(request.tool, request.sequence, tool, request.input, value, text.decode("utf-8", "replace"))
 
     def _follow(self) -> None:
         """Releases the next recorded reply."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from corral.errors import ConfigError
@@ -33,6 +33,7 @@ class RunOptions(LiveOptions, total=False):
     check: Check | None
     hide_denied: bool | None
     tool_call_id: str | None
+    asked: Sequence[str]
     durable: bool
     after: str | None
     execution_id: str | None

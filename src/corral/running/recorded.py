@@ -144,6 +144,7 @@ def pack_request(asked: ApprovalRequest, binding: bytes) -> bytes:
             "context": asked.context.model_dump_json(),
             "reason": asked.reason,
             "doubts": [asdict(each) for each in asked.doubts],
+            "seen": asked.seen,
             "asked_at": asked.asked_at,
         }
     )

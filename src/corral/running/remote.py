@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from corral.arguments import checked
 from corral.bridges import ASGIApp, BridgeProtocol
@@ -42,11 +42,13 @@ class Remote:
         ttl_seconds: float | None = None,
         language: Language = "typescript",
         hide_denied: bool | None = None,
+        asked: Sequence[str] = (),
     ) -> RemoteExecution:
         """Lets a program elsewhere call tools through `asgi_app`, until the block ends or `ttl_seconds` have passed.
 
         Only the limits of calls apply, because nothing else of the program runs here. `language` is used by
-        `tools.describe`.
+        `tools.describe`. `asked` are the texts that persons wrote; whatever such a program reads of others is taken to
+        reach its model.
 
         Raises:
             ConfigError: the Corral is closed, or the language is unknown.
@@ -62,6 +64,8 @@ class Remote:
             lives_seconds=ttl_seconds,
             services=services,
         )
+        if self._runtime.flow is not None:
+            grant.flow = self._runtime.flow.begin(context, None, asked)
         self._runtime.grants.open(grant)
         return RemoteExecution(grant, self._runtime.grants)
 

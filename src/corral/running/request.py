@@ -46,6 +46,9 @@ class ExecutionRequest(Frozen):
     check: Check | None = None
     hide_denied: bool | None = None
     """True hides tools that the caller lacks scopes for."""
+    asked: tuple[str, ...] = Field(default=(), repr=False)
+    """Texts that persons have written in the conversation so far. A policy that follows data allows the destinations
+    that they name. Not attachments, nor texts of tools."""
     tool_call_id: str | None = None
     """Agent framework's id of the model's tool call that sent the program, for the events."""
     durable: bool = False
@@ -57,6 +60,13 @@ class ExecutionRequest(Frozen):
     execution_id: str | None = None
     """Id of a durable execution, for callers that try again: if the ledger has it, its recorded result is returned, or
     it is continued. It must be unique for as long as the ledger keeps the execution."""
+
+    @field_validator("asked", mode="before")
+    @classmethod
+    def _are_texts(cls, texts: object) -> object:
+        if isinstance(texts, str):
+            raise ValueError("asked is a collection of texts, not one text")
+        return texts
 
     @field_validator("execution_id")
     @classmethod

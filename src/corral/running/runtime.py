@@ -23,6 +23,7 @@ from corral.languages import LANGUAGES
 from corral.model import LearntResults
 from corral.npm import NpmModules
 from corral.packages import NpmPackages, PythonPackages
+from corral.policy.flow import DataFlow
 from corral.programs import TooLongToParse, parsing_within, read_program
 from corral.programs.compiled import Compiled, Compiler, compiled_code, with_source
 from corral.programs.mends.names import ToolNames
@@ -77,6 +78,8 @@ class Runtime:
     audit: AuditLog | None
     parked: ParkedCalls
     telemetry: Telemetry | None = None
+    flow: DataFlow | None = None
+    """Data flow of all sessions; None if the policy follows none."""
     service_sources: tuple[ServiceSource, ...] = ()
     """Services of the host for all programs."""
     modules: NpmPackages | None = None

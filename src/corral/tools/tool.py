@@ -156,6 +156,15 @@ class Tool(Generic[P, R]):
     `input` is the validated input, as in an `ApprovalRequest`, `output` the plain data that the program received. It
     can take a `ToolCall` like the tool's own function; its `idempotency_key` ends with `:undo`.
     """
+    untrusted: bool | None = None
+    """True if its results have text that others wrote, False if not. None: nobody has said, so a policy that follows
+    data takes it for True."""
+    sends: tuple[str, ...] = ()
+    """Parameters that say where something goes, such as `to` or `url`. A dot leads into an object: `message.to`."""
+    changes: bool | None = None
+    """True if calls have effects that a person should have asked for, such as deletions and payments."""
+    known: tuple[str, ...] = ()
+    """Destinations of one's own: `@acme.com`, `https://acme.com`, or a whole value."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
@@ -185,6 +194,9 @@ class Tool(Generic[P, R]):
             timeout_seconds=self.timeout_seconds,
             validate_output=self.validate_output,
         )
+        for name in ("sends", "known"):
+            if not isinstance(getattr(self, name), tuple):
+                raise ToolDefinitionError(f"tool {self.name!r}: {name} is a collection of strings, not one string")
         if not self.journal and (not self.read_only or self.needs_approval is not False):
             raise ToolDefinitionError(
                 f"tool {self.name!r}: journal=False lets it run again, so it needs read_only=True and no needs_approval"
@@ -490,6 +502,10 @@ class ToolSettings(TypedDict, total=False):
     validate_output: OutputValidation | bool
     must_finish: bool
     undo: Callable[..., object] | None
+    untrusted: bool | None
+    sends: Iterable[str]
+    changes: bool | None
+    known: Iterable[str]
 
 
 _SETTINGS = ("name", "description", *ToolSettings.__annotations__)
@@ -679,4 +695,5 @@ def _bind_input(function: Callable[..., Any], name: str, *takes: str) -> Callabl
 
 def _frozen(settings: ToolSettings) -> dict[str, Any]:
     scopes = {key: frozenset[str](settings.get(key, ())) for key in ("scopes", "any_scope") if key in settings}
-    return {**settings, **scopes}
+    labels = {key: tuple[str, ...](settings.get(key, ())) for key in ("sends", "known") if key in settings}
+    return {**settings, **scopes, **labels}

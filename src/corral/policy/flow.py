@@ -1,0 +1,677 @@
+"""Flow of untrusted data through the programs of a session. See docs/policy.md.
+
+A program is fixed before it reads anything, so text that it reads can change its values, but not its code. The next
+program is another matter: a model writes it after it has seen the result. So a session is *exposed* once text of an
+untrusted tool has gone back to its model. Values have no labels inside a guest, where any operation would lose them, so
+the host compares texts at the bridge, and a destination that nothing explains is doubtful.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from hashlib import blake2b
+from typing import Any, NamedTuple, Self, TypeAlias, cast
+from weakref import WeakKeyDictionary
+
+from corral.policy.policy import Policy
+from corral.policy.rules import names_of
+from corral.rendering.full_text import escape_hidden
+from corral.rendering.preview import preview_text
+from corral.tools import Tool
+from corral.types import Doubt, ExecutionContext, JsonSchema, References
+
+_SESSION_CHARS = 262_144
+"""Maximum characters that a session keeps of results and of persons' texts, each."""
+_ALL_CHARS = 64_000_000
+"""Maximum characters that all sessions of one Corral keep."""
+_MOST_SESSIONS = 10_000
+_COUNT_EVERY = 256
+"""Number of executions after which the characters of all sessions are counted."""
+_MOST_DOUBTS = 5
+_MOST_TOOLS = 20
+"""Maximum number of tools that a session names as read."""
+_SHORTEST = 3
+"""Minimum characters of a text that can explain a destination."""
+_SHORT_CHARS = 16
+"""Maximum characters of texts below `_SHORTEST` that a result shows without exposing its session."""
+_DIGITS = 1_000
+"""Maximum digits of the numbers that a result shows without exposing its session."""
+_MOST_ATOMS = 20_000
+"""Maximum number of texts and numbers that are looked at in one value."""
+_SHOWN_CHARS = 120
+_ECHO_WORK = 4_000_000
+"""Maximum characters compared to find out if a trusted result repeats an input."""
+
+_LABEL = r"[a-z0-9](?:[a-z0-9_-]{0,62})"
+_HOST = rf"(?:localhost|{_LABEL}(?:\.{_LABEL}){{1,20}})"
+_EMAIL = re.compile(rf"[a-z0-9._+-]{{1,64}}@{_HOST}")
+_MAILBOX = re.compile(rf"[^<>@,;\"\\\x00-\x1f\x7f]{{0,200}}<({_EMAIL.pattern})>")
+_URL = re.compile(
+    rf"(?:([a-z][a-z0-9+.-]{{1,20}})://)?({_HOST})(?::([0-9]{{1,5}}))?([/?#][^\s\\\"'`<>{{}}|^]{{0,4000}})?"
+)
+_SPLIT = re.compile(r"[,;\n]")
+_FINDING = re.compile(rf"(?<![\w.+@%-]){_EMAIL.pattern}(?![\w@-]|\.\w)|(?<![\w.@%-]){_URL.pattern}")
+_TRAILING = ".,:;!?)'\"]*_$"
+_DOTS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c|%25", re.IGNORECASE)
+"""Parts of a path that change its meaning when it is normalized or decoded."""
+_ELSEWHERE = re.compile(r"(?::|%3a)(?:/|%2f){2}|(?:[=/]|%3d)(?:/|%2f){2}\w", re.IGNORECASE)
+"""Sign of another address within a URL, which a server might redirect to."""
+_QUOTES = "\"'`"
+_PORTS = {"http": "80", "https": "443"}
+_DESTINATION_FORMATS = frozenset(
+    ("uri", "url", "uri-reference", "iri", "iri-reference", "email", "idn-email", "hostname", "idn-hostname", "phone")
+)
+
+Atom: TypeAlias = str | int | float | bytes
+
+
+class FlowLabel(NamedTuple):
+    """Label of a tool, in which everything is decided."""
+
+    untrusted: bool
+    """True if its results have text that others wrote."""
+    sends: tuple[str, ...]
+    """Parameters that say where something goes."""
+    changes: bool
+    """True if calls have effects that a person should have asked for."""
+    known: tuple[str, ...]
+    """Destinations of one's own."""
+
+
+_UNKNOWN = FlowLabel(untrusted=True, sends=(), changes=False, known=())
+
+
+def _any(values: Iterable[bool | None]) -> bool | None:
+    said = [each for each in values if each is not None]
+    return any(said) if said else None
+
+
+# --- destinations --------------------------------------------------------------------------------------------------
+
+
+class _Url(NamedTuple):
+    """Address on the web. Without a scheme it stands for http and https."""
+
+    scheme: str | None
+    host: str
+    port: str | None
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        match = _URL.fullmatch(text)
+        if match is None:
+            return None
+        scheme, host, port, path = match.groups()
+        return cls(scheme, host, None if port is None or port == _PORTS.get(scheme or "https") else port, path or "")
+
+    def covers(self, other: _Url) -> bool:
+        """True if the other one is this one or below it: same origin, and the path continues this one."""
+        if (self.host, self.port) != (other.host, other.port):
+            return False
+        if self.scheme != other.scheme and None not in (self.scheme, other.scheme):
+            return False
+        if (self.scheme or other.scheme or "https") not in ("http", "https") and self.scheme != other.scheme:
+            return False
+        own, path = self.path.rstrip("/"), other.path
+        if not own:
+            return not _DOTS.search(path.partition("?")[0]) or path.partition("?")[0] == ""
+        if path == self.path or path == own:
+            return True
+        return path.startswith(own) and path[len(own)] in "/?#" and not _DOTS.search(path.partition("?")[0])
+
+
+def _lowered(text: str) -> str:
+    """Lowers ASCII letters only. Others are compared as they are: some of them become ASCII when they are lowered."""
+    return text.lower() if text.isascii() else text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "replace")
+
+
+def _parts(text: str) -> list[str]:
+    """Splits a list of recipients; addresses lose their display names."""
+    lowered = _lowered(text)
+    parts = [lowered] if _URL.fullmatch(lowered) else _SPLIT.split(lowered)
+    stripped = [part.strip(" \t\r") for part in parts]
+    return [match[1] if (match := _MAILBOX.fullmatch(part)) else part for part in stripped if part]
+
+
+class _Words:
+    """Text in which destinations can be named: what persons wrote, or a program's source."""
+
+    def __init__(self, *, is_source: bool = False) -> None:
+        self._is_whole = _is_literal if is_source else _stands_alone
+        self._is_source = is_source
+        self._texts: OrderedDict[str, None] = OrderedDict()
+        self._emails: set[str] = set()
+        self._urls: dict[str, list[_Url]] = {}
+        self.chars = 0
+
+    def add(self, text: str) -> None:
+        """Adds a text. Beyond the bound, the oldest ones are forgotten."""
+        lowered = _lowered(text[:_SESSION_CHARS])
+        if not lowered or lowered in self._texts:
+            return
+        self._texts[lowered] = None
+        self.chars += len(lowered)
+        if self.chars > _SESSION_CHARS:
+            while self.chars > _SESSION_CHARS:
+                self.chars -= len(self._texts.popitem(last=False)[0])
+            self._emails.clear()
+            self._urls.clear()
+            for each in self._texts:
+                self._find(each)
+        else:
+            self._find(lowered)
+
+    def _find(self, text: str) -> None:
+        for match in _FINDING.finditer(text):
+            word = match[0].rstrip(_TRAILING)
+            if self._is_source and "@" not in word and "://" not in word and text[match.start() - 1] not in _QUOTES:
+                continue
+            if "@" in word.partition("/")[0]:
+                self._emails.add(word)
+            elif (url := _Url.parse(word)) is not None:
+                self._urls.setdefault(url.host, []).append(url)
+
+    def name(self, part: str) -> bool:
+        """True if they name a destination as a whole: `mybank.com` does not name `bank.com`."""
+        if len(part) < _SHORTEST:
+            return False
+        if _EMAIL.fullmatch(part):
+            return part in self._emails
+        url = _Url.parse(part)
+        if url is None:
+            return self.say(part)
+        if not any(each.covers(url) for each in self._urls.get(url.host, ())):
+            return False
+        return not _leads_on(url) or self.say(part)
+
+    def say(self, text: str) -> bool:
+        """True if a text occurs in them, with no part of a word or an address directly before or after it."""
+        if len(text) < _SHORTEST:
+            return False
+        for each in self._texts:
+            start = each.find(text)
+            while start >= 0:
+                if self._is_whole(each, start, start + len(text)):
+                    return True
+                start = each.find(text, start + 1)
+        return False
+
+    def contain(self, text: str) -> bool:
+        """True if a text occurs anywhere in them."""
+        return any(text in each for each in self._texts)
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """True if a part of a text has no part of a word or an address directly before or after it."""
+    before, after = text[start - 1 : start] if start else "", text[end : end + 2]
+    if before and (before.isalnum() or before in "_.@-+/%:=&"):
+        return False
+    if after[:1] == ".":
+        return not after[1:].isalnum()
+    return not after or not (after[0].isalnum() or after[0] in "_@-+%=&")
+
+
+def _is_literal(text: str, start: int, end: int) -> bool:
+    """True if a part of a source is a whole literal. An identifier names nothing: `message.to` is also a host."""
+    quote = text[start - 1 : start] if start else ""
+    return quote != "" and quote in _QUOTES and text[end : end + 1] == quote
+
+
+def _is_known(part: str, known: Sequence[str]) -> bool:
+    """True for a destination of one's own: a plain address at `@host`, an address below a URL, or an equal text."""
+    url = _Url.parse(part)
+    for each in known:
+        own = _lowered(each.strip())
+        base = _Url.parse(own) if "://" in own else None
+        is_below = url is not None and base is not None and base.covers(url) and not _leads_on(url)
+        if own == part or is_below or (own.startswith("@") and _EMAIL.fullmatch(part) and part.endswith(own)):
+            return True
+    return False
+
+
+def _leads_on(url: _Url) -> bool:
+    """True if a URL can stand for several addresses, or has another one in it."""
+    return _SPLIT.search(url.path) is not None or _ELSEWHERE.search(url.path) is not None
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def _atoms(value: object) -> Iterator[Atom]:
+    """Yields texts, numbers and bytes in a value, also the names of members."""
+    pending: list[object] = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, str | int | float | bytes) and not isinstance(each, bool):
+            yield each
+        elif isinstance(each, Mapping):
+            for key, member in reversed(list(cast("Mapping[object, object]", each).items())):
+                pending += (member, key)
+        elif isinstance(each, list | tuple | set | frozenset):
+            pending += reversed(list(cast("Iterable[object]", each)))
+        elif each is not None and not isinstance(each, bool):
+            yield str(each)
+
+
+def _at(value: object, path: str) -> Iterator[object]:
+    """Yields the values at a dotted path. Lists on the way count with all their items."""
+    name, _, rest = path.partition(".")
+    pending: list[object] = [value]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, list | tuple):
+            pending += cast("Iterable[object]", each)
+        elif isinstance(each, Mapping):
+            members = cast("Mapping[object, object]", each)
+            if path in members:
+                yield members[path]
+            elif name in members:
+                yield from (members[name],) if not rest else _at(members[name], rest)
+
+
+def _text(atom: Atom) -> str:
+    return atom if isinstance(atom, str) else atom.hex() if isinstance(atom, bytes) else repr(atom)
+
+
+def _shown(text: str) -> str:
+    return json.dumps(escape_hidden(preview_text(text, _SHOWN_CHARS)), ensure_ascii=False)
+
+
+def _tools(names: Iterable[str]) -> str:
+    listed = [name if name.startswith(("$", "(")) else f"tools.{name}" for name in names]
+    return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
+
+
+# --- state ----------------------------------------------------------------------------------------------------------
+
+
+class _Output(NamedTuple):
+    """Result of a tool, for the origin of a value."""
+
+    tool: str
+    sequence: int
+    text: str
+
+
+class Seen:
+    """Data flow of one session."""
+
+    def __init__(self) -> None:
+        self.exposed: dict[str, None] = {}
+        """Tools whose texts have reached the model; with a name in brackets if its state was lost."""
+        self.carried: dict[str, None] = {}
+        """Untrusted tools whose texts can be in the session's files and variables."""
+        self.persons = _Words()
+        self.trusted: set[str] = set()
+        """Whole values in results of trusted tools."""
+        self.allowed: set[tuple[str, str, str]] = set()
+        """Destinations that a person has allowed for the session: tool, parameter, value."""
+        self._inputs: list[str] = []
+        self._inputs_chars = 0
+        self._outputs: list[_Output] = []
+        self.chars = 0
+
+    def keep(self, output: _Output) -> None:
+        """Keeps a result, to tell where a value came from. Those beyond the bound are not kept."""
+        text = output.text[: max(0, _SESSION_CHARS - self.chars)]
+        if text:
+            self._outputs.append(output._replace(text=text))
+            self.chars += len(text)
+
+    def note_input(self, value: object) -> None:
+        """Notes an input of a trusted tool, which might repeat it in a result."""
+        for atom in _atoms(value):
+            text = _lowered(_text(atom)).strip()
+            self._inputs_chars += len(text)
+            if self._inputs_chars > _SESSION_CHARS:
+                return
+            self._inputs.append(text)
+
+    def trust(self, value: object) -> None:
+        """Notes the whole values of a trusted result. A value that repeats an input of a trusted tool does not count:
+        a tool that echoes would otherwise make any text trusted."""
+        if self._inputs_chars > _SESSION_CHARS:
+            return
+        budget = _ECHO_WORK
+        for count, atom in enumerate(_atoms(value)):
+            text = _lowered(_text(atom)).strip()
+            budget -= self._inputs_chars
+            if budget < 0 or count > _MOST_ATOMS or self.chars + len(text) > _SESSION_CHARS:
+                return
+            if len(text) >= _SHORTEST and not any(text in each or each in text for each in self._inputs if each):
+                self.trusted.add(text)
+                self.chars += len(text)
+
+    def origin(self, text: str) -> str:
+        """Describes where a value first came from."""
+        quoted = json.dumps(text)[1:-1].lower()
+        for tool, sequence, output in self._outputs:
+            if quoted in output.lower():
+                return f"it occurs in a result of tools.{tool} (call {sequence})"
+        return "its origin is unknown"
+
+
+class ProgramFlow:
+    """Data flow of one execution."""
+
+    def __init__(self, flow: DataFlow, seen: Seen, source: str | None, *, shares: bool) -> None:
+        self.flow = flow
+        self.seen = seen
+        self.is_clean = not seen.exposed
+        """True if its program was written before its session was exposed."""
+        self.references: References | None = None
+        self.read: dict[str, None] = dict(seen.carried) if shares else {}
+        """Untrusted tools that it has called, and those whose texts are in the files that it shares."""
+        self._shares = shares
+        self._source = source or ""
+        self._is_remote = source is None
+        self._short = _SHORT_CHARS
+        self._digits = _DIGITS
+
+    @cached_property
+    def words(self) -> _Words:
+        """Its source, in which destinations are named."""
+        words = _Words(is_source=True)
+        words.add(self._source)
+        return words
+
+    def calls(self, tool: str, label: FlowLabel, value: object) -> None:
+        """Notes a call before it runs, because a stream delivers items before it ends."""
+        if label.untrusted:
+            self.reads(tool)
+        else:
+            self.seen.note_input(value)
+
+    def reads(self, tool: str) -> None:
+        """Notes that text that others wrote has reached the program."""
+        if len(self.read) < _MOST_TOOLS:
+            self.read[tool] = None
+        if self._shares and len(self.seen.carried) < _MOST_TOOLS:
+            self.seen.carried[tool] = None
+        if self._is_remote:
+            self.expose()
+
+    def replayed(self, path: str, sequence: int, tool: Tool | None, value: object, output: object, text: str) -> None:
+        """Notes a call whose reply is on record, so that no guard sees it."""
+        label = _UNKNOWN if tool is None else self.flow.label(path, tool)
+        self.calls(path, label, value)
+        self.returned(path, sequence, label, output, text)
+
+    def returned(self, tool: str, sequence: int, label: FlowLabel, value: object, text: str) -> None:
+        """Notes the output of a call, as a value and as JSON."""
+        if label.untrusted:
+            self.seen.keep(_Output(tool, sequence, text))
+        else:
+            self.seen.trust(value)
+
+    def shows(self, value: object) -> None:
+        """Notes a value that goes back to the model: a result, console output, an error.
+
+        The words of the program and of persons cannot instruct the model, nor can a few numbers.
+        """
+        if not self.read:
+            return
+        for count, atom in enumerate(_atoms(value)):
+            if count > _MOST_ATOMS or not self._is_harmless(atom):
+                self.expose()
+                return
+
+    def _is_harmless(self, atom: Atom) -> bool:
+        if isinstance(atom, int | float):
+            self._digits -= atom.bit_length() // 3 + 1 if isinstance(atom, int) else 17
+            return self._digits >= 0
+        if isinstance(atom, bytes):
+            return not atom
+        text = _lowered(atom).strip()
+        if len(text) < _SHORTEST:
+            self._short -= len(text)
+            return self._short >= 0
+        return self.words.contain(text) or self.seen.persons.contain(text)
+
+    def expose(self) -> None:
+        """Notes that the model has seen what the program has read."""
+        for tool in list(self.read)[: _MOST_TOOLS - len(self.seen.exposed)]:
+            self.seen.exposed[tool] = None
+
+    def allow(self, tool: str, doubts: Iterable[Doubt]) -> None:
+        """Allows the destinations of these doubts for the rest of the session."""
+        for each in doubts:
+            if each.parameter is not None and each.destination is not None and len(self.seen.allowed) < _MOST_SESSIONS:
+                self.seen.allowed.add((tool, each.parameter, each.destination))
+
+    def doubts(self, path: str, tool: Tool, label: FlowLabel, value: object) -> tuple[Doubt, ...]:
+        """Returns the reasons why a person has to look at a call; none if it can go on."""
+        if not label.sends and not label.changes:
+            return ()
+        doubts: list[Doubt] = []
+        if self.read and not self._names(path):
+            doubts.append(Doubt(text=f"the program computed the name of this tool, and has read {_tools(self.read)}"))
+        sent = False
+        for name in _destinations(tool, label, value):
+            for each in _at(value, name):
+                for atom in _atoms(each):
+                    text = _text(atom)
+                    sent = sent or bool(text.strip())
+                    doubts += self._doubts_of(path, label, name, text)
+                    if len(doubts) >= _MOST_DOUBTS:
+                        return tuple(doubts)
+        if label.changes and not sent and not self.is_clean and (reason := self._unasked(value)):
+            doubts.append(Doubt(text=reason))
+        return tuple(doubts)
+
+    def _names(self, path: str) -> bool:
+        """True if the program's source names the tool, or a namespace that is not computed further."""
+        if self.references is None or not self.references.computed:
+            return self.references is not None
+        return any(each.path == path or path.startswith(f"{each.path}.") for each in self.references.named)
+
+    def _doubts_of(self, path: str, label: FlowLabel, name: str, text: str) -> Iterator[Doubt]:
+        if not text.strip():
+            return
+        whole = _lowered(text).strip()
+        if whole in self.seen.trusted or (path, name, whole) in self.seen.allowed:
+            return
+        parts = _parts(text) or [whole]
+        if all(self._explains(path, label, name, part) for part in parts):
+            return
+        exposed = "" if self.is_clean else f"; the model has read {_tools(self.seen.exposed)}"
+        origin = self.seen.origin(text.strip())
+        yield Doubt(
+            text=f"{name} = {_shown(text)}: no person named it, and {origin}{exposed}",
+            parameter=name,
+            destination=whole,
+            origin=origin,
+        )
+
+    def _explains(self, path: str, label: FlowLabel, name: str, part: str) -> bool:
+        return (
+            _is_known(part, label.known)
+            or self.seen.persons.name(part)
+            or part in self.seen.trusted
+            or (path, name, part) in self.seen.allowed
+            or (self.is_clean and self.words.name(part))
+        )
+
+    def _unasked(self, value: object) -> str | None:
+        """Returns the doubt about a change in an exposed session, unless a person wrote all that identifies it."""
+        texts = [text for atom in _atoms(_values(value)) if len(text := _lowered(_text(atom)).strip()) >= _SHORTEST]
+        unnamed = [text for text in texts if text not in self.seen.trusted and not self.seen.persons.say(text)]
+        if texts and not unnamed:
+            return None
+        what = f"{_shown(unnamed[0])}, {self.seen.origin(unnamed[0])}" if unnamed else "this change"
+        return f"the model has read {_tools(self.seen.exposed)}, and no person asked for {what}"
+
+
+def _values(value: object) -> object:
+    """Returns the values of an input. Names of parameters identify nothing."""
+    return list(cast("Mapping[object, object]", value).values()) if isinstance(value, Mapping) else value
+
+
+def _destinations(tool: Tool, label: FlowLabel, value: object) -> Iterable[str]:
+    """Returns the parameters to look at: those of the label, and members that the tool's schema does not list, which
+    can be other spellings of them."""
+    if not label.sends or not isinstance(value, Mapping):
+        return label.sends
+    properties = (tool.input_schema or {}).get("properties")
+    if not isinstance(properties, dict) or not properties:
+        return label.sends
+    listed = cast("dict[object, object]", properties)
+    others = [str(name) for name in cast("Mapping[object, object]", value) if name not in listed]
+    return (*label.sends, *(name for name in others if name not in label.sends)) if others else label.sends
+
+
+def _formats(schema: JsonSchema | None) -> tuple[str, ...]:
+    """Returns parameters whose declared format is an address."""
+    properties: Any = (schema or {}).get("properties")
+    if not isinstance(properties, dict):
+        return ()
+    named = cast("dict[str, Any]", properties)
+    return tuple(name for name, each in named.items() if _is_address(each))
+
+
+def _is_address(schema: Any, depth: int = 3) -> bool:
+    if not isinstance(schema, dict) or depth == 0:
+        return False
+    members = cast("dict[str, Any]", schema)
+    inner = [members.get("items"), *(members.get("anyOf") or ()), *(members.get("oneOf") or ())]
+    return members.get("format") in _DESTINATION_FORMATS or any(_is_address(each, depth - 1) for each in inner)
+
+
+_Key: TypeAlias = tuple[str | None, str, str | None]
+
+
+class _Forgotten:
+    """Sessions whose state was dropped: a Bloom filter of fixed size, which never misses one. As it fills up, it takes
+    more and more new sessions for dropped ones, which only asks more."""
+
+    _BITS = 1 << 23
+
+    def __init__(self) -> None:
+        self._bits = bytearray()
+
+    def add(self, key: _Key) -> None:
+        if not self._bits:
+            self._bits = bytearray(self._BITS // 8)
+        for place in self._places(key):
+            self._bits[place >> 3] |= 1 << (place & 7)
+
+    def __contains__(self, key: _Key) -> bool:
+        return bool(self._bits) and all(self._bits[place >> 3] >> (place & 7) & 1 for place in self._places(key))
+
+    def _places(self, key: _Key) -> list[int]:
+        digest = blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return [int.from_bytes(digest[at : at + 4], "big") % self._BITS for at in (0, 4, 8, 12)]
+
+
+LOST = "(unknown: its state was lost)"
+"""Stands for the tools that a session has read whose state was lost."""
+
+
+class DataFlow:
+    """Data flow of all sessions of one Corral.
+
+    A session is one of a user of an organization. Programs without a `session_id` share the exposure of their user, but
+    no texts of persons. Beyond 64 MB in all, or 10,000 sessions, the state of the least recently used ones is dropped,
+    and they count as exposed.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._sessions: OrderedDict[_Key, Seen] = OrderedDict()
+        self._forgotten = _Forgotten()
+        self._begun = 0
+        self._labels: WeakKeyDictionary[Tool, dict[str, FlowLabel]] = WeakKeyDictionary()
+        self._digest = ""
+        self._is_active = False
+
+    @property
+    def is_active(self) -> bool:
+        """True if a file that is enforced has labels."""
+        if self._digest != self._policy.digest:
+            self._digest, self._labels = self._policy.digest, WeakKeyDictionary()
+            documents = [each.document for each in self._policy.rule_sets if not each.observes]
+            self._is_active = any(document.label for document in documents)
+        return self._is_active
+
+    def label(self, path: str, tool: Tool) -> FlowLabel:
+        """Returns the label of a tool: whatever a file or `@tool` says holds, the most restrictive first.
+
+        Where nothing is said it is conservative: results are untrusted, parameters with the format of an address are
+        destinations, and a tool that is not read-only and has none changes something.
+        """
+        if not self.is_active:
+            return _UNKNOWN
+        cached = self._labels.setdefault(tool, {})
+        if (label := cached.get(path)) is None:
+            label = cached[path] = self._new_label(path, tool)
+        return label
+
+    def _new_label(self, path: str, tool: Tool) -> FlowLabel:
+        names = dict.fromkeys(names_of(path, tool))
+        given = [label for name in names for label in self._policy.labels(name)]
+        untrusted = _any([tool.untrusted, *(each.untrusted for each in given)])
+        changes = _any([tool.changes, *(each.changes for each in given)])
+        sends = tuple(dict.fromkeys([*tool.sends, *(name for each in given for name in each.sends)]))
+        sends = sends or _formats(tool.input_schema)
+        return FlowLabel(
+            untrusted=untrusted is not False,
+            sends=sends,
+            changes=(not tool.read_only and not sends) if changes is None else changes,
+            known=tuple(dict.fromkeys([*tool.known, *(known for each in given for known in each.known)])),
+        )
+
+    def begin(
+        self,
+        context: ExecutionContext,
+        source: str | None,
+        asked: Sequence[str] = (),
+        *,
+        shares: bool = False,
+        continues: bool = False,
+    ) -> ProgramFlow | None:
+        """Begins an execution. `asked` are the texts that persons wrote in its conversation so far.
+
+        `shares`: the session's programs share files or variables. `continues`: it began earlier, perhaps on another
+        host. Without a `source` the program runs elsewhere, so whatever it reads is taken to reach a model. Returns
+        None if no data is followed.
+        """
+        if not self.is_active:
+            return None
+        key = context.organization_id, context.user_id, context.session_id
+        seen = self._sessions.get(key)
+        if seen is None:
+            seen = self._sessions[key] = Seen()
+            if continues or key in self._forgotten or (context.session_id is not None and len(asked) > 1):
+                # earlier messages of a conversation that is unknown here: its state is on another host, or was lost
+                seen.exposed[LOST] = None
+        self._sessions.move_to_end(key)
+        if context.session_id is None:
+            own = Seen()
+            own.exposed = seen.exposed
+            seen = own
+        for text in asked:
+            seen.persons.add(text)
+        self._evict()
+        return ProgramFlow(self, seen, source, shares=shares)
+
+    def _evict(self) -> None:
+        if len(self._sessions) > _MOST_SESSIONS:
+            self._drop()
+        self._begun += 1
+        if self._begun % _COUNT_EVERY == 0:
+            held = [each.chars + each.persons.chars for each in self._sessions.values()]
+            total = sum(held)
+            for chars in held:
+                if total <= _ALL_CHARS or len(self._sessions) == 1:
+                    break
+                total -= chars
+                self._drop()
+
+    def _drop(self) -> None:
+        key, _ = self._sessions.popitem(last=False)
+        self._forgotten.add(key)
