@@ -139,7 +139,7 @@ def _parts(text: str) -> list[str]:
 
 
 class _Words:
-    """Text in which destinations can be named: what persons wrote, or a program's source."""
+    """Text in which destinations can be named: texts of persons, or a program's source."""
 
     def __init__(self, *, is_source: bool = False) -> None:
         self._is_whole = _is_literal if is_source else _stands_alone
@@ -599,7 +599,7 @@ class DataFlow:
         return self._is_active
 
     def label(self, path: str, tool: Tool) -> FlowLabel:
-        """Returns the label of a tool: whatever a file or `@tool` says holds, the most restrictive first.
+        """Returns the label of a tool: anything that a file or `@tool` says holds, the most restrictive first.
 
         Where nothing is said it is conservative: results are untrusted, parameters with the format of an address are
         destinations, and a tool that is not read-only and has none changes something.
