@@ -27,7 +27,7 @@ LEFT_OUT = {
         programs/test_lowering.py programs/test_modules.py programs/test_positions.py
         programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
         programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py
-        tools/json_schema packages sandboxes security sessions shells sessions soak sources test_gate.py test_logs.py test_public_api.py test_release.py
+        policy/test_calls.py policy/test_files.py tools/json_schema packages sandboxes security sessions shells sessions soak sources test_gate.py test_logs.py test_public_api.py test_release.py
         testing tools/test_define_tool.py tools/test_streams.py tools/test_tool_call.py jail
     """.split()
 }
