@@ -26,7 +26,8 @@ def test_the_policies_in_the_documentation_pass_their_tests() -> None:
     assert len(SHOWN) >= 11
     for text in SHOWN:
         policy = Policy(texts=[text])
-        assert policy.rule_sets[0].document.test
+        document = policy.rule_sets[0].document
+        assert document.test or not document.rule  # a file may have labels only
         assert failed_tests(policy) == []
 
 
