@@ -38,7 +38,7 @@ LANGUAGES: Mapping[Language, _LanguageTraits] = {
     "typescript": _LanguageTraits(
         title="TypeScript",
         suffix=".ts",
-        sandbox="deno",
+        sandbox="typescript",
         comment="//",
         npm=True,
         environment="process.env",

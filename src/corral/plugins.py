@@ -16,7 +16,8 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "daytona": "corral.shells.sandboxes.shell:DaytonaSandbox",
         "e2b": "corral.shells.sandboxes.shell:E2BSandbox",
         "monty": "corral.sandboxes.monty:MontySandbox",
-        "python": "corral.sandboxes.cpython:PythonSandbox",
+        "python": "corral.sandboxes.automatic:PythonSandbox",
+        "typescript": "corral.sandboxes.automatic:TypeScriptSandbox",
         "vercel": "corral.shells.sandboxes.shell:VercelSandbox",
         "wasm": "corral.sandboxes.wasm:WasmSandbox",
     },
@@ -32,6 +33,11 @@ _OWN: Mapping[str, Mapping[str, str]] = {
     "corral.shells": {"jailed": "corral.shells.jailed:JailedShell", "session": "corral.shells.jailed:SessionShells"},
     "corral.tokens": {"http": "corral.calls.tokens:ExecutionTokens"},
 }
+
+
+def is_own(group: str, name: str) -> bool:
+    """True if it is one of corral's own plug-ins, installed or not."""
+    return name in _OWN[group]
 
 
 def load_by_name(group: str, name: str, **options: Any) -> Any:

@@ -82,7 +82,7 @@ def test_json_has_all_that_was_found_and_a_language_server_that_is_not_there_is_
     assert done.returncode == 0
     assert found.keys() == {
         "healthy", "required_tier", "system", "tier", "reason", "python", "layers", "verdicts", "attempts", "pool_size",
-        "language_servers", "python_reason",
+        "language_servers", "python_reason", "typescript",
         "properties",
     }  # fmt: skip
     assert (found["healthy"], found["required_tier"], found["tier"]) == (True, "landlock", "namespaces")
@@ -136,7 +136,7 @@ def test_with_neither_no_program_is_contained() -> None:
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert "✗ Programs run in tier none, below the required landlock." in lines
-    assert "✓ Programs in Python run, in Monty, without a jail: no containment of tier" in done.stdout
+    assert "✓ Programs in Python run in a memory-safe interpreter, not jailed: no containment of tier" in done.stdout
     refused = next(place for place, line in enumerate(lines) if line.startswith("  ✗ user namespaces"))
     assert "help: " in "".join(lines[refused : refused + 3])
     assert "tried" not in done.stdout
@@ -172,7 +172,7 @@ def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() ->
     text = " ".join(done.stdout.split())
     assert "namespaces cannot create the targets of the attempts" in text
     assert "No program in TypeScript runs here: cannot write the guest's code to a temporary directory" in text
-    assert "✓ Programs in Python run, in Monty, without a jail: cannot write the guest's code" in text
+    assert "✓ Programs in Python run in a memory-safe interpreter, not jailed: cannot write the guest's code" in text
 
 
 def test_attempts_that_get_through_make_it_fail() -> None:
@@ -205,11 +205,16 @@ def test_wrong_arguments_are_wrong_usage_and_help_says_what_the_exit_codes_mean(
             marks=REPORTED,
         ),
         pytest.param(
-            *("little address space", 1, "✓ Programs in Python run, in tier namespaces.", "limited to 2048 MB"),
+            *("little address space", 1, "✓ Programs in Python run in tier namespaces.", "limited to 2048 MB"),
             marks=REPORTED,
         ),
-        ("no /proc", 1, "✓ Programs in Python run, in Monty, without a jail: ", "there is no /proc"),
-        ("no room for temporary files", 1, "✓ Programs in Python run, in Monty, without a jail: ", "No space left"),
+        ("no /proc", 1, "✓ Programs in Python run in a memory-safe interpreter, not jailed: ", "there is no /proc"),
+        (
+            "no room for temporary files",
+            1,
+            "✓ Programs in Python run in a memory-safe interpreter, not jailed: ",
+            "No space left",
+        ),
     ],
 )
 def test_poor_surroundings_get_a_report_too(

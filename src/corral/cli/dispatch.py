@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -27,6 +26,8 @@ from corral.errors import ConfigError, LimitNotEnforceable
 from corral.plugins import load_by_name
 
 _WRONG_USAGE = 2
+_SIGPIPE = 13
+"""Its number, which Windows does not define."""
 _ACCEPTED = re.compile(r"\w+\(accept_unenforced=\{(.*?)\}\)")
 """Remedy in the message of a `LimitNotEnforceable`, which is Python code."""
 _EXAMPLES = """\
@@ -75,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         # The reader is gone; Python must not flush its buffers again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-        return 128 + signal.SIGPIPE
+        return 128 + _SIGPIPE
     except OSError as error:  # for example, output to a full disk
         place = "" if error.filename is None else f"{error.filename}: "
         print(f"error: {place}{error.strerror or error}", file=sys.stderr)

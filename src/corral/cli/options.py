@@ -7,6 +7,7 @@ import asyncio
 import math
 import os
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,7 +143,8 @@ def interruptible(
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        loop.add_signal_handler(number, lambda: None)
+        if sys.platform != "win32":  # there, the loop wakes by itself
+            loop.add_signal_handler(number, lambda: None)
         signal.signal(number, handle)
     try:
         yield
@@ -150,5 +152,6 @@ def interruptible(
         if draining is not None:
             draining.cancel()
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
+            if sys.platform != "win32":
+                loop.remove_signal_handler(number)
             signal.signal(number, handler)

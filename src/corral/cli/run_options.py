@@ -20,6 +20,7 @@ from corral.packages import AnyPackages, packages_in
 from corral.plugins import load_by_name
 from corral.running import CheckMode
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.sandboxes.automatic import TypeScriptSandbox
 from corral.sessions import Directory, Mount
 from corral.types import LIMITS_OF_SANDBOXES, Containment, Language
 
@@ -109,7 +110,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         "--sandbox",
         default="auto",
         metavar="NAME",
-        help="deno, cpython, monty, e2b, daytona, vercel, or a package's; default: the one that works here",
+        help="deno, cpython, wasm, monty, e2b, daytona, vercel, or a package's; default: the one that works here",
     )
     containment.add_argument(
         "--tier",
@@ -216,7 +217,8 @@ def _sandbox(arguments: argparse.Namespace, language: Language, pool_size: int |
         raise ConfigError(f"--python-package and --tier cannot be used with --sandbox {name}")
     if name == "deno" or (name == "auto" and language == "typescript"):
         isolation = "process" if pool_size == 0 else "auto"  # a server that forks takes several times as long to start
-        return DenoSandbox(tier=tier, isolation=isolation, pool_size=pool_size)
+        deno = DenoSandbox(tier=tier, isolation=isolation, pool_size=pool_size)
+        return TypeScriptSandbox(deno) if name == tier == "auto" else deno
     if name == "cpython" or (name == "auto" and (packages or tier != "auto")):
         return CPythonSandbox(packages=packages, tier=tier, pool_size=pool_size)
     _require_key(name)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 import anyio
-import deno
 
 from corral import Corral
 from corral.containment import TIERS, ContainmentKind, Tier
@@ -31,17 +30,17 @@ from corral.doctor.layers import (
     system,
     user_namespaces_layer,
 )
-from corral.errors import CorralError, MissingExtra, StartFailed
-from corral.jail.jail import Engine, jails_to_try, may_become
+from corral.errors import CorralError, StartFailed
+from corral.jail.jail import Engine, deno_path, jails_to_try, may_become
 from corral.jail.launcher_client import LauncherClient
 from corral.jail.privileges import NOBODY
 from corral.jail.process import can_limit
 from corral.jail.spaces import Place, open_space
 from corral.plugins import load_by_name
 from corral.results import ExecutionResult
-from corral.sandboxes.base import SandboxProvider
-from corral.sandboxes.cpython import PythonSandbox
+from corral.sandboxes.automatic import AutomaticSandbox, PythonSandbox, TypeScriptSandbox
 from corral.sandboxes.deno import DenoSandbox
+from corral.sandboxes.jailed.guest_starter import NO_JAIL, WITHOUT_JAIL
 from corral.sandboxes.pool import default_size
 from corral.sessions.shell import Shell, ShellCapabilities, ShellLimitName, ShellLimits
 from corral.types import Containment, Language, SandboxConfig
@@ -122,11 +121,6 @@ DIFFERENCES = (
 
 
 _JAILS: tuple[Tier, ...] = ("namespaces", "landlock")
-_NO_JAIL = "processes can only be contained on Linux"
-_WITHOUT_JAIL = (
-    "run untrusted programs on Linux, in a container or a virtual machine; those you trust run here with "
-    "Corral(containment=Containment.development())"
-)
 _LIMITS = {"Max data size": None, "Max open files": "64", "Max file size": "0", "Max core file size": "0"}
 """Limits in /proc/PID/limits that a jail sets. None stands for the program's own limit."""
 
@@ -142,12 +136,14 @@ class _TierResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """Results. `tier` is the one that `DenoSandbox(tier="auto")` would choose; None if no guest starts."""
+    """Results. `tier` is the one that `DenoSandbox(tier="auto")` would choose; None if no guest of it starts."""
 
     system: str
-    tier: Tier | None
+    typescript: ContainmentKind | None
+    """Containment in which a TypeScript program ran; None: it did not run."""
     reason: str | None
-    """Reason why no guest starts."""
+    """Reason why it did not run, or why WebAssembly ran it instead of Deno."""
+    tier: Tier | None
     python: ContainmentKind | None
     """Containment in which a Python program ran; None: it did not run."""
     python_reason: str | None
@@ -166,8 +162,8 @@ class Examination:
         return all(attempt.contained for attempt in self.attempts)
 
     def reaches(self, required: Tier) -> bool:
-        """True if guests run in this tier or a better one."""
-        return self.tier is not None and TIERS.index(self.tier) >= TIERS.index(required)
+        """True if TypeScript programs run in this tier or with a better containment."""
+        return self.typescript is not None and self.typescript.reaches(required)
 
 
 def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
@@ -190,35 +186,36 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         except OSError as error:
             detail = f"cannot create the targets of the attempts: {error}"
             verdicts += [_TierResult(tier=tier, works=False, detail=detail) for tier in tiers[len(verdicts) :]]
-    provider = DenoSandbox(pool_size=0)
-    containment, reason = _ran(provider, "typescript")
-    chosen: Tier | None = next((tier for tier in TIERS if tier == containment), None)
-    python, python_reason = _python()
+    deno = DenoSandbox(pool_size=0)
+    typescript, reason = _ran(TypeScriptSandbox(deno), "typescript")
+    chosen: Tier | None = next((tier for tier in TIERS if tier == typescript), None)
+    python, python_reason = _ran(PythonSandbox(), "python")
     verdicts += [_untried(tier, chosen) for tier in reversed(TIERS) if all(tier != each.tier for each in verdicts)]
     return Examination(
         system=system(),
-        tier=chosen,
+        typescript=typescript,
         reason=reason,
+        tier=chosen,
         python=python,
         python_reason=python_reason,
         layers=(
             engine_found,
             *surroundings_layers(),
             *_layers({tier: trial.facts for tier, trial in trials.items()}),
-            *([] if chosen is None else [_forks(provider.fork_failure), _sessions(), _shells()]),
+            *([] if chosen is None else [_forks(deno.fork_failure), _sessions(), _shells()]),
         )
         if can_limit
-        else (engine_found, Layer(name="jail", in_force=False, detail=_NO_JAIL, remedy=_WITHOUT_JAIL)),
+        else (engine_found, Layer(name="jail", in_force=False, detail=NO_JAIL, remedy=WITHOUT_JAIL)),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
         properties={each.name: getattr(each, chosen) for each in DIFFERENCES} if chosen in _JAILS else {},
-        pool_size=1 if can_limit and provider.fork_failure is None else default_size(),
+        pool_size=1 if can_limit and deno.fork_failure is None else default_size(),
     )
 
 
 def _engine() -> Path | None:
     try:
-        return Path(deno.find_deno_bin())
+        return deno_path()
     except FileNotFoundError:
         return None
 
@@ -241,7 +238,7 @@ def _try(tier: Tier, engine: Path, room: Path, launcher: LauncherClient) -> tupl
 
 def _untried(tier: Tier, chosen: Tier | None) -> _TierResult:
     if not can_limit and tier != "none":
-        return _TierResult(tier=tier, works=False, detail=_NO_JAIL)
+        return _TierResult(tier=tier, works=False, detail=NO_JAIL)
     if not can_limit and chosen is not None:
         return _TierResult(
             tier=tier,
@@ -257,8 +254,9 @@ def _untried(tier: Tier, chosen: Tier | None) -> _TierResult:
     return _TierResult(tier=tier, works=False, detail=detail)
 
 
-def _ran(provider: SandboxProvider, language: Language) -> tuple[ContainmentKind | None, str | None]:
-    """Runs a program without required containment. Returns the containment that it had, or why it did not run."""
+def _ran(provider: AutomaticSandbox, language: Language) -> tuple[ContainmentKind | None, str | None]:
+    """Runs a program without required containment. Returns the containment that it had, and why it did not run, or not
+    in a jail."""
 
     async def run() -> ExecutionResult:
         async with Corral(
@@ -272,7 +270,7 @@ def _ran(provider: SandboxProvider, language: Language) -> tuple[ContainmentKind
         return None, str(error)
     if result.error is not None:
         return None, f"a program failed: {result.error.message}"
-    return result.containment, None
+    return result.containment, provider.without_jail
 
 
 def _sessions() -> Layer:
@@ -320,15 +318,6 @@ def _shells() -> Layer:
         detail=f"commands run in tier {capabilities.containment}, which does not enforce {' and '.join(names)}",
         remedy=f"let bubblewrap make namespaces, or accept it: ShellLimits(accept_unenforced={set(names)})",
     )
-
-
-def _python() -> tuple[ContainmentKind | None, str | None]:
-    try:
-        provider = PythonSandbox()
-    except MissingExtra as error:
-        return None, str(error)
-    containment, reason = _ran(provider, "python")
-    return containment, reason or provider.without_cpython
 
 
 def _layers(facts: Mapping[Tier, Facts]) -> tuple[Layer, ...]:

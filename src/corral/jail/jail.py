@@ -8,6 +8,7 @@ The layers of each tier:
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import platform
@@ -21,8 +22,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from corral.containment import NO_SPACE, Space, Tier
 from corral.errors import StartFailed
@@ -287,12 +290,30 @@ def address_space_mb() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft >> 20
 
 
+_deno_wheel: Any = import_module("deno") if find_spec("deno") else None
+"""None on systems for which it has no wheel."""
+
+
+def deno_path() -> Path:
+    """Returns the path of the Deno engine.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+    """
+    if _deno_wheel is None:
+        raise FileNotFoundError(errno.ENOENT, "the package is not installed, or has no wheel for this system", "deno")
+    return Path(_deno_wheel.find_deno_bin())
+
+
 def v8_environment() -> Mapping[str, str]:
     """Returns the environment that V8 needs to start here: empty, or one that disables the JIT compiler.
 
     Compiled code needs memory that is both writable and executable, which some systems deny to processes: by systemd's
-    MemoryDenyWriteExecute, PR_SET_MDWE (prctl(2)), or SELinux's execmem.
+    MemoryDenyWriteExecute, PR_SET_MDWE (prctl(2)), or SELinux's execmem. Only Linux is examined: macOS denies such
+    memory to all but V8, which asks for it by its own flag (MAP_JIT).
     """
+    if sys.platform != "linux":
+        return {}
     try:
         mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC).close()
     except (OSError, ValueError):

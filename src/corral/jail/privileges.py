@@ -8,6 +8,9 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+import sys
+
+TYPE_CHECKING = False
 
 NOBODY = 65534
 """User that by convention owns nothing, and is mapped in every container. Also the user inside a space's namespace,
@@ -38,7 +41,8 @@ _MOST_DESCRIPTORS = 1 << 16
 _LAST_CAPABILITY = 63
 _SIGKILL = 9  # signal(7); the module `signal` is slow to import
 
-libc = ctypes.CDLL(None, use_errno=True)
+if TYPE_CHECKING or sys.platform != "win32":  # Windows has no library of that kind, and no jails
+    libc = ctypes.CDLL(None, use_errno=True)
 
 
 class _FilterProgram(ctypes.Structure):

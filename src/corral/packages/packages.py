@@ -17,12 +17,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
-import deno
-
 from corral.arguments import checked, did_you_mean
 from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError, StartFailed
+from corral.jail.jail import deno_path
 from corral.jail.temporary import write_whole
 from corral.logs import get_logger
 from corral.npm import ModuleTexts, NpmModules
@@ -252,10 +251,11 @@ class PackageFolder:
 
     def _deno(self, *options: str) -> None:
         """Runs `deno install`, without packages' scripts. The environment configures registry and credentials."""
-        command = [deno.find_deno_bin(), "install", "--quiet", "--config", str(self._settings), *options]
         environment = {**os.environ, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
         try:
-            done = subprocess.run(command, cwd=self.path, env=environment, capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [deno_path(), *command], cwd=self.path, env=environment, capture_output=True, text=True, check=False
+            )
         except OSError as error:
             raise ConfigError(f"cannot start Deno, which installs packages: {error}; pip install deno") from error
         if done.returncode != 0:

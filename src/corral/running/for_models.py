@@ -24,8 +24,6 @@ from corral.types import Audience, ExecutionContext, Language
 
 _MOST_SESSIONS = 10_000
 """Maximum number of sessions whose last failed program is remembered."""
-_OWN_PYTHON = frozenset({"cpython", "python"})
-"""Names of sandboxes that use the host's Python."""
 _NEWEST_PYTHON = (3, 14)
 _PYTHON = "" if sys.version_info >= _NEWEST_PYTHON else f"{sys.version_info.major}.{sys.version_info.minor}"
 """Version to state to models if they know a newer one; otherwise empty."""
@@ -187,7 +185,7 @@ class ForModels:
             mounts=() if kept is None else kept.mounts,
             files=() if session is None else session.files.some_names(),
             packages=(*(provider.packages if provider else ()), *(() if offered is None else offered.allowed)),
-            python=_PYTHON if provider is not None and provider.name in _OWN_PYTHON else "",
+            python=_PYTHON if provider is not None and provider.name == "cpython" else "",
             standard_library=provider is None or provider.name != "monty",
             origins=tuple(origin for source in network for origin in source.origins),
             skills=tuple((each.name, each.description, each.path) for each in skills.values()),

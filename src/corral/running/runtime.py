@@ -119,7 +119,8 @@ class Runtime:
             accepted = sorted({*missing, *self.containment.accept_unenforced})
             raise LimitNotEnforceable(
                 f"sandbox {provider.name!r} does not enforce {', '.join(missing)} on this system; use one that does, "
-                f"or accept it with Containment(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
+                "such as those of 'corral[wasm,monty]', or accept it with "
+                f"Containment(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
             )
         return provider
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import ClassVar, Literal, TypeVar
 
 import anyio
-import deno
 from anyio.abc import Process
 from typing_extensions import override
 
@@ -28,7 +27,7 @@ from corral.containment import NO_SPACE, ContainmentKind, Space, Tier
 from corral.errors import StartFailed
 from corral.guest import RuntimeDirectory, typescript_server
 from corral.jail import Engine
-from corral.jail.jail import v8_environment
+from corral.jail.jail import deno_path, v8_environment
 from corral.jail.process import can_limit
 from corral.logs import get_logger
 from corral.sandboxes.base import Sandbox
@@ -66,7 +65,7 @@ class UnjailedDeno(FramedProvider):
         del config
         try:
             folder = await run_shielded_in_thread(self._runtime.prepare)
-            command = guest.command(deno.find_deno_bin(), str(folder))
+            command = guest.command(str(deno_path()), str(folder))
             process = await anyio.open_process(
                 [*command, *self._arguments],
                 env={**guest.environment, **_ENVIRONMENT},
@@ -114,10 +113,6 @@ class _ProcessChannel(GuestChannel):
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
 
-_INSTEAD = (
-    "Programs in Python (language='python') can still run: in CPython if a jail works, else in Monty, which needs "
-    "none: pip install 'corral[monty]', and sandbox='auto'"
-)
 _INTERPRETED = (
     "programs in TypeScript are interpreted, which takes several times as long, because this system forbids "
     "executing memory that was written; in a systemd unit, set MemoryDenyWriteExecute=no"
@@ -189,7 +184,6 @@ class DenoSandbox(JailedProvider):
                 {**DENO_ENVIRONMENT, **v8_environment()},
                 garbage_mb=_GARBAGE_MB,
                 warm_up_arguments=("--warm-up",),
-                instead=_INSTEAD,
             ),
         )
         self._capabilities = replace(self._capabilities, modules=True, durable=True, cells=True)
@@ -318,7 +312,6 @@ class _ForkingDeno(ForkProvider):
             RuntimeDirectory(lambda: {"zygote.js": typescript_server()}),
             {**DENO_ENVIRONMENT, **v8_environment()},
             garbage_mb=_FORK_GARBAGE_MB + _WARM_UP_MB,
-            instead=_INSTEAD,
         )
         self._start_tested = SelfTestedStart(starter.start, lambda: (_engine(), typescript_server()))
         super().__init__(tier=tier, pool_size=pool_size, starter=starter, start=self._start_tested)
@@ -359,6 +352,6 @@ def _arguments(config: SandboxConfig, *, allow_eval: bool, allow_wasm: bool) -> 
 @cache
 def _engine() -> Path:
     try:
-        return Path(deno.find_deno_bin())
+        return deno_path()
     except FileNotFoundError as error:
         raise StartFailed(f"the Deno engine is not where its package should be: {error}; pip install deno") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ PLACE = "/root/skills"
 _FILE = "SKILL.md"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}", re.ASCII)
 _MOST_TEXT_BYTES = 256_000
+_READ = os.O_RDONLY | (os.O_BINARY if sys.platform == "win32" else os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 _MOST_BYTES = 20_000_000
 _MOST_FILES = 1_000
 _MOST_DESCRIPTION_CHARS = 1_024
@@ -130,7 +132,7 @@ def _read(path: Path, most: int) -> bytes:
     if path.is_symlink():
         raise ConfigError(f"{path} is a symbolic link; a skill can only have files and folders")
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, _READ)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ConfigError(f"{path} is not a regular file; remove it from the skill")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 import time
 import weakref
@@ -18,6 +19,7 @@ from corral.concurrency.fairness import FairQueue
 from corral.concurrency.forks import ProcessOwner, finalize_in_owner
 from corral.errors import StartFailed
 from corral.jail import Engine
+from corral.jail.process import can_limit
 from corral.logs import get_logger
 
 T = TypeVar("T")
@@ -224,9 +226,9 @@ class LanguageServer:
                 self._starts_at = time.monotonic() + _PAUSES_SECONDS[min(self._failures, len(_PAUSES_SECONDS) - 1)]
                 self._failures += 1
                 if not self._closing.is_set():
-                    logger.warning(
-                        "the language server %r does not start, so programs are not checked: %s", self.kind.name, error
-                    )
+                    level = logging.WARNING if can_limit else logging.INFO  # nobody can help it without a jail
+                    text = "the language server %r does not start, so programs are not checked: %s"
+                    logger.log(level, text, self.kind.name, error)
         return self._workspace
 
     def _opened(self) -> Workspace:

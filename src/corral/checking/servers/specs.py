@@ -12,9 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import deno
-
 from corral.jail import Engine, Mount
+from corral.jail.jail import deno_path
 from corral.types import Language
 
 GLOBALS = Path(__file__).with_name("globals.d.ts")
@@ -105,7 +104,7 @@ def _native(executable: Path) -> Iterator[Path]:
 
 def _deno() -> Engine | None:
     try:
-        return Engine(Path(deno.find_deno_bin()), mounts=(Mount(_MAPS, "/proc/self/maps"),))
+        return Engine(deno_path(), mounts=(Mount(_MAPS, "/proc/self/maps"),))
     except FileNotFoundError:
         return None
 

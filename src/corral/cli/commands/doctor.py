@@ -10,7 +10,7 @@ from dataclasses import asdict
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import counted, printable, screen
-from corral.containment import TIERS, Tier
+from corral.containment import TIERS, ContainmentKind, Tier
 from corral.doctor.escape_probe import ATTEMPTS
 from corral.doctor.language_servers import FoundServer, try_servers
 from corral.doctor.report import Examination, examine
@@ -116,24 +116,30 @@ def _detail(server: FoundServer) -> str:
 
 
 def _conclusion(result: Examination, servers: Sequence[FoundServer], required: Tier, columns: int) -> Iterator[str]:
-    if result.tier is None:
+    if result.typescript is None:
         yield from _wrapped(f"{_NO} No program in TypeScript runs here: {result.reason}", "", columns)
     elif not result.reaches(required):
-        yield f"{_NO} Programs run in tier {result.tier}, below the required {required}."
+        yield f"{_NO} Programs run in {_place(result.typescript)}, below the required {required}."
+    elif result.tier is None:
+        line = f"{_YES} Programs in TypeScript run in {_place(result.typescript)}: {result.reason}."
+        yield from _wrapped(line, "", columns)
     else:
         yield f"{_YES} Programs run in tier {result.tier}; {required} is required."
     reason = "" if result.python_reason is None else f": {result.python_reason}"
     if result.python is None:
         yield from _wrapped(f"{_NO} No program in Python runs here{reason}", "", columns)
     elif result.python != result.tier:
-        place = "Monty, without a jail" if result.python == "interpreter" else f"tier {result.python}"
-        yield from _wrapped(f"{_YES} Programs in Python run, in {place}{reason}.", "", columns)
+        yield from _wrapped(f"{_YES} Programs in Python run in {_place(result.python)}{reason}.", "", columns)
     for each in servers:
         if each.ready and not each.checks:
             yield f"{_NO} Programs in {each.language} are not checked: {each.reason}."
     if not result.contained:
         bad = [attempt for attempt in result.attempts if not attempt.contained]
         yield f"{_NO} {counted(len(bad), 'attempt')} got through or could not be made."
+
+
+def _place(containment: ContainmentKind) -> str:
+    return f"tier {containment}" if containment in TIERS else "a memory-safe interpreter, not jailed"
 
 
 def _row(good: bool, name: str, detail: str, wide: int, columns: int, remedy: str | None = None) -> Iterator[str]:

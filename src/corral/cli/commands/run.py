@@ -164,6 +164,9 @@ def _show(result: ExecutionResult, program: GivenProgram, arguments: argparse.Na
 @contextmanager
 def _keyboard() -> Generator[int | None]:
     """Yields the descriptor of a terminal from which keys can be read; None if there is no terminal."""
+    if sys.platform == "win32":
+        yield None  # its consoles have no readers of descriptors
+        return
     if sys.stdin.isatty():
         yield sys.stdin.fileno()
         return

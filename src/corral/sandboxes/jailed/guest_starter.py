@@ -52,6 +52,11 @@ class GuestProcess(ContainedProcess):
 K = TypeVar("K")
 V = TypeVar("V")
 
+NO_JAIL = "processes can be contained only on Linux"
+WITHOUT_JAIL = (
+    "With sandbox='auto', programs also run without a jail, TypeScript in WebAssembly and Python in Monty: "
+    "pip install 'corral[wasm,monty]'"
+)
 GUEST_FILE = "guest:"
 """Prefix of an argument that names a file of the guest's code. The file's path in the jail replaces it."""
 VARIABLE = "variable:"
@@ -111,8 +116,8 @@ class GuestStarter:
 
     `command` returns the engine for a configuration, and its arguments. `garbage_mb` is memory on top of a program's
     limit, for garbage that the engine has not collected yet. `warm_up_arguments` are added for guests that are started
-    in advance. `instead` is advice for the error message if no guest starts on this system. The launcher, the jails and
-    the guest's code on disk are created at the first start, and kept until `close`.
+    in advance. The launcher, the jails and the guest's code on disk are created at the first start, and kept until
+    `close`.
     """
 
     def __init__(
@@ -124,7 +129,6 @@ class GuestStarter:
         *,
         garbage_mb: int,
         warm_up_arguments: Sequence[str] = (),
-        instead: str | None = None,
     ) -> None:
         self._tier: Tier | Literal["auto"] = tier
         self.command = command
@@ -132,7 +136,6 @@ class GuestStarter:
         self._environment = environment
         self._garbage_mb = garbage_mb
         self._warm_up_arguments = warm_up_arguments
-        self._instead = instead
         self._lock = threading.RLock()
         self._launcher = LauncherClient()
         self._directory: Path | None = None
@@ -247,7 +250,7 @@ class GuestStarter:
 
     def _ready_directory(self) -> Path:
         if not can_limit:
-            raise StartFailed(". ".join(filter(None, ("processes can be contained only on Linux", self._instead))))
+            raise StartFailed(f"{NO_JAIL}. {WITHOUT_JAIL}")
         self._launcher.begin()  # while the guest's files are made
         try:
             directory = self._runtime.prepare()
@@ -310,7 +313,7 @@ class GuestStarter:
         try:
             return in_best_jail(tiers, command.engine, directory, measured)
         except StartFailed as error:
-            messages = [_no_tier(required, str(error)), _address_space(), self._instead]
+            messages = [_no_tier(required, str(error)), _address_space(), WITHOUT_JAIL]
             if required != "none":
                 messages.append(
                     "`corral doctor` shows details; Corral(containment='none') runs programs without a jail"

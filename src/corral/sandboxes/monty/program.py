@@ -17,7 +17,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from queue import Empty, SimpleQueue
@@ -460,6 +460,10 @@ class MontyProgram:
         self._files = MontyFiles(job.files, worker.memory_mb << 20)
         self.file_seconds = 0.0
         """Processor seconds that the host spent on the program's files. They count as the program's."""
+        self._began: float | None = None
+        self._idle: tuple[float, float | None] = 0.0, None
+        """Seconds of past pauses, and the time at which the current one began. Replaced as a whole, because the event
+        loop reads it too."""
 
     def settle(self, number: int, reply: Reply | None) -> None:
         """Stores the reply to a `PendingRequest`; None for a sleep."""
@@ -480,6 +484,14 @@ class MontyProgram:
         """True while the program waits for an answer."""
         return self._waits and not self._over
 
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds since the start without those in which the program waited. Its process has one thread, so it has
+        used at most as much processor time."""
+        now = time.monotonic()
+        past, since = self._idle
+        return 0.0 if self._began is None else now - self._began - past - (0.0 if since is None else now - since)
+
     def run(self) -> Exit:
         """Blocks until the program and all its calls have ended.
 
@@ -487,6 +499,7 @@ class MontyProgram:
             Ended: `end` was called.
             MontyCrashedError: the worker is gone.
         """
+        self._began = time.monotonic()
         try:
             exit = self._succeeded()
         except (MontySyntaxError, MontyRuntimeError) as error:
@@ -591,8 +604,9 @@ class MontyProgram:
                     self._worker.modules[arguments[0]] = self._module()
                 return snapshot.resume_auto()
             case "system.sleep":
-                if self._ended.wait(min(max(arguments[0], 0), threading.TIMEOUT_MAX)):
-                    raise Ended
+                with self._pause():
+                    if self._ended.wait(min(max(arguments[0], 0), threading.TIMEOUT_MAX)):
+                        raise Ended
                 return snapshot.resume({"return_value": None})
             case "system.async_sleep":
                 request = PendingRequest(snapshot.call_id, snapshot.allow_eager_await, arguments[0])
@@ -635,13 +649,23 @@ class MontyProgram:
         """
         self._waits = True
         while True:
-            settled = self._settled.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
+            with self._pause():
+                settled = self._settled.get(timeout=None if deadline is None else max(0.0, deadline - time.monotonic()))
             if settled is None:
                 raise Ended
             self._ready[settled[0]] = settled[1]
             if self._settled.empty():
                 break
         self._waits = False
+
+    @contextlib.contextmanager
+    def _pause(self) -> Generator[None]:
+        past, since = self._idle[0], time.monotonic()
+        self._idle = past, since
+        try:
+            yield
+        finally:
+            self._idle = past + time.monotonic() - since, None
 
     def _result(self, request: PendingRequest, reply: Reply | None) -> ExternalSettledResult:
         if reply is None or reply.nothing:

@@ -222,9 +222,7 @@ class MontyRun:
 
     def _watch(self) -> float | None:
         """Ends the worker if its processor time is used up, and the program if the worker died during a call."""
-        if not can_limit:
-            return None
-        if self._program.waits and not self._worker.alive:
+        if can_limit and self._program.waits and not self._worker.alive:
             logger.warning(
                 "Monty's process of %s ended while a call ran",
                 self._job.execution_id,
@@ -233,7 +231,10 @@ class MontyRun:
             self._exit = _lost()
             self._scope.cancel()
             return None
-        left = self._cpu_until - self._worker.cpu_time() - self._program.file_seconds
+        if can_limit:
+            left = self._cpu_until - self._worker.cpu_time() - self._program.file_seconds
+        else:  # its clock cannot be read
+            left = self._job.limits.cpu_seconds - self._program.busy_seconds
         if left > 0:
             return min(max(left, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
         self._out_of_cpu = True
@@ -275,8 +276,7 @@ class MontySandbox(SandboxProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        enforced = LIMITS_OF_SANDBOXES if can_limit else LIMITS_OF_SANDBOXES - {"cpu_seconds"}
-        return Capabilities(languages=frozenset({"python"}), enforces=enforced)
+        return Capabilities(languages=frozenset({"python"}), enforces=LIMITS_OF_SANDBOXES)
 
     async def warm(self, config: SandboxConfig) -> None:
         self._open = True

@@ -25,6 +25,9 @@ class _Command(Protocol):
     reason: str | None
 
 
+_SIGKILL = 9  # Windows does not define it
+
+
 class CommandWatch:
     """Ends the largest command while all together exceed `most_bytes` of memory. Also ends commands that have too many
     processes.
@@ -38,7 +41,7 @@ class CommandWatch:
     """
 
     def __init__(
-        self, most_bytes: int, most_processes: int, quotas: Sequence[Quota] = (), *, end_by: int = signal.SIGKILL
+        self, most_bytes: int, most_processes: int, quotas: Sequence[Quota] = (), *, end_by: int = _SIGKILL
     ) -> None:
         self._most_bytes = most_bytes
         self._most_processes = most_processes

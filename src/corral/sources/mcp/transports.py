@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -461,6 +462,7 @@ class _Readable(httpx2.AsyncByteStream):
 
 _GRACE_SECONDS = 1.0
 """Seconds that a server has to end after its input is closed, and again after SIGTERM."""
+_SIGKILL = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 _POLL_SECONDS = 0.01
 _LINES_PER_SECOND = 20
 _HEAD_BYTES = 10_000
@@ -533,7 +535,7 @@ async def stdio(
                         log(logging.WARNING, f"not a message: {_excerpt(line)}")
             with anyio.move_on_after(_GRACE_SECONDS):
                 await _wait(process)
-                _signal_group(process, signal.SIGKILL)  # at once, because the number may later be another group's
+                _signal_group(process, _SIGKILL)  # at once, because the number may later be another group's
                 cleared = True
                 await no_more_words.wait()
             if not leaving:
@@ -646,14 +648,14 @@ async def _stop(process: Process) -> None:
     assert process.stdin is not None
     with suppress(OSError, anyio.BrokenResourceError):
         await process.stdin.aclose()
-    for sign in (None, signal.SIGTERM, signal.SIGKILL):
+    for sign in (None, signal.SIGTERM, _SIGKILL):
         if sign is not None:
             _signal_group(process, sign)
         with anyio.move_on_after(_GRACE_SECONDS):
             await _wait(process)
             break
-    _signal_group(process, signal.SIGKILL)  # children that are still running
-    if process.returncode is not None:
+    _signal_group(process, _SIGKILL)  # children that are still running
+    if process.returncode is not None and sys.platform != "win32":
         await run_shielded_in_thread(partial(reap, -process.pid))
 
 
@@ -665,7 +667,10 @@ async def _wait(process: Process) -> None:
 
 def _signal_group(process: Process, sign: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, sign)
+        if sys.platform == "win32":
+            process.kill()  # the process alone, as there are no groups to signal
+        else:
+            os.killpg(process.pid, sign)
 
 
 def _ending(code: int | None) -> str:

@@ -1,0 +1,128 @@
+"""Sandboxes of `sandbox="auto"`: a jailed engine where one starts, else an engine that needs no jail."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import anyio
+from typing_extensions import override
+
+from corral.errors import MissingExtra, StartFailed, UnknownProvider
+from corral.jail.process import can_limit
+from corral.jail.spaces import SpaceHost
+from corral.logs import get_logger
+from corral.plugins import load_by_name
+from corral.sandboxes.base import Sandbox, SandboxProvider
+from corral.sandboxes.cpython import CPythonSandbox
+from corral.sandboxes.deno import DenoSandbox
+from corral.sandboxes.jailed.guest_starter import NO_JAIL, WITHOUT_JAIL
+from corral.types import Capabilities, SandboxConfig
+
+logger = get_logger("corral.sandboxes")
+T = TypeVar("T")
+
+
+class AutomaticSandbox(SandboxProvider):
+    """Runs programs of one language. The first start decides where: in `jailed` if it starts here, else in the provider
+    named `portable` if its extra is installed, else in `jailed` without a jail if the required tier permits that.
+    """
+
+    def __init__(self, jailed: SandboxProvider, portable: str, effect: str) -> None:
+        self._jailed = jailed
+        self._portable = portable
+        self._effect = effect
+        """Effect of the portable engine, for the log."""
+        self._chosen: SandboxProvider | None = None
+        self._choosing = anyio.Lock()
+        self.without_jail: str | None = None
+        """Reason why no jailed engine is used; None if one is, or if nothing has started yet."""
+        if not can_limit:
+            self.without_jail = NO_JAIL
+            with suppress(MissingExtra, UnknownProvider):
+                self._chosen = load_by_name("corral.sandboxes", portable)
+
+    @property
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of the engine, so it can change
+        """Name of the engine."""
+        return self._engine.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._engine.capabilities
+
+    @property
+    def _engine(self) -> SandboxProvider:
+        return self._chosen or self._jailed
+
+    @override
+    def engine_version(self, config: SandboxConfig) -> str:
+        return self._engine.engine_version(config)
+
+    async def warm(self, config: SandboxConfig) -> None:
+        await self._first_that_works(lambda provider, config: provider.warm(config), config)
+
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        return await self._first_that_works(lambda provider, config: provider.start(config), config)
+
+    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:
+        return await self._first_that_works(_working_space_host, config)
+
+    async def aclose(self) -> None:
+        await self._engine.aclose()
+
+    async def _first_that_works(
+        self, action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]], config: SandboxConfig
+    ) -> T:
+        if self._chosen is None:
+            async with self._choosing:
+                if self._chosen is None:
+                    required = "landlock" if config.required_tier == "none" else config.required_tier
+                    try:
+                        result = await action(self._jailed, config.model_copy(update={"required_tier": required}))
+                    except StartFailed as error:
+                        self._chosen = await self._without_jail(error, config)
+                    else:
+                        self._chosen = self._jailed
+                        return result
+        return await action(self._engine, config)
+
+    async def _without_jail(self, error: StartFailed, config: SandboxConfig) -> SandboxProvider:
+        """Returns the engine for a system on which the jailed one fails.
+
+        Raises:
+            StartFailed: none is installed whose containment is sufficient.
+        """
+        await self._jailed.aclose()
+        try:
+            portable: SandboxProvider = load_by_name("corral.sandboxes", self._portable)
+        except (MissingExtra, UnknownProvider):
+            if config.required_tier == "none":
+                return self._jailed
+            reason = str(error) if can_limit else NO_JAIL
+            raise StartFailed(reason if WITHOUT_JAIL in reason else f"{reason}. {WITHOUT_JAIL}") from error
+        self.without_jail = str(error)
+        logger.warning("programs in %s, as %s fails: %s", self._effect, self._jailed.name, error)
+        return portable
+
+
+async def _working_space_host(provider: SandboxProvider, config: SandboxConfig) -> SpaceHost | None:
+    host = await provider.space_host(config)
+    if host is not None:
+        await host.placement(config)  # starts a guest
+    return host
+
+
+class PythonSandbox(AutomaticSandbox):
+    """Runs Python programs in CPython, or in Monty."""
+
+    def __init__(self, jailed: SandboxProvider | None = None) -> None:
+        super().__init__(jailed or CPythonSandbox(), "monty", "Python run in Monty, which has few modules")
+
+
+class TypeScriptSandbox(AutomaticSandbox):
+    """Runs TypeScript programs in Deno, or in WebAssembly."""
+
+    def __init__(self, jailed: SandboxProvider | None = None) -> None:
+        super().__init__(jailed or DenoSandbox(), "wasm", "TypeScript run in WebAssembly, which computes slowly")
