@@ -35,11 +35,6 @@ _OWN: Mapping[str, Mapping[str, str]] = {
 }
 
 
-def is_own(group: str, name: str) -> bool:
-    """True if it is one of corral's own plug-ins, installed or not."""
-    return name in _OWN[group]
-
-
 def load_by_name(group: str, name: str, **options: Any) -> Any:
     """Constructs the plug-in `name` of a group, such as "corral.sandboxes" or "corral.bridges".
 

@@ -253,9 +253,8 @@ class PackageFolder:
         """Runs `deno install`, without packages' scripts. The environment configures registry and credentials."""
         environment = {**os.environ, "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
         try:
-            done = subprocess.run(
-                [deno_path(), *command], cwd=self.path, env=environment, capture_output=True, text=True, check=False
-            )
+            command = [deno_path(), "install", "--quiet", "--config", str(self._settings), *options]
+            done = subprocess.run(command, cwd=self.path, env=environment, capture_output=True, text=True, check=False)
         except OSError as error:
             raise ConfigError(f"cannot start Deno, which installs packages: {error}; pip install deno") from error
         if done.returncode != 0:

@@ -9,7 +9,7 @@ from typing import TypeVar
 import anyio
 from typing_extensions import override
 
-from corral.errors import MissingExtra, StartFailed, UnknownProvider
+from corral.errors import MissingExtra, StartFailed
 from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
 from corral.logs import get_logger
@@ -18,7 +18,7 @@ from corral.sandboxes.base import Sandbox, SandboxProvider
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.jailed.guest_starter import NO_JAIL, WITHOUT_JAIL
-from corral.types import Capabilities, SandboxConfig
+from corral.types import LIMITS_OF_SANDBOXES, Capabilities, SandboxConfig
 
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
@@ -40,8 +40,10 @@ class AutomaticSandbox(SandboxProvider):
         """Reason why no jailed engine is used; None if one is, or if nothing has started yet."""
         if not can_limit:
             self.without_jail = NO_JAIL
-            with suppress(MissingExtra, UnknownProvider):
-                self._chosen = load_by_name("corral.sandboxes", portable)
+            with suppress(MissingExtra):
+                engine: SandboxProvider = load_by_name("corral.sandboxes", portable)
+                if engine.capabilities.enforces >= LIMITS_OF_SANDBOXES:
+                    self._chosen = engine
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of the engine, so it can change
@@ -81,30 +83,40 @@ class AutomaticSandbox(SandboxProvider):
                     required = "landlock" if config.required_tier == "none" else config.required_tier
                     try:
                         result = await action(self._jailed, config.model_copy(update={"required_tier": required}))
-                    except StartFailed as error:
-                        self._chosen = await self._without_jail(error, config)
-                    else:
                         self._chosen = self._jailed
-                        return result
+                    except StartFailed as error:
+                        await self._jailed.aclose()
+                        result = await self._without_jail(action, config, error)
+                    return result
         return await action(self._engine, config)
 
-    async def _without_jail(self, error: StartFailed, config: SandboxConfig) -> SandboxProvider:
-        """Returns the engine for a system on which the jailed one fails.
+    async def _without_jail(
+        self,
+        action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]],
+        config: SandboxConfig,
+        error: StartFailed,
+    ) -> T:
+        """Uses the engine for a system on which the jailed one fails.
 
         Raises:
-            StartFailed: none is installed whose containment is sufficient.
+            StartFailed: none works whose containment is sufficient.
         """
-        await self._jailed.aclose()
-        try:
+        with suppress(MissingExtra):
             portable: SandboxProvider = load_by_name("corral.sandboxes", self._portable)
-        except (MissingExtra, UnknownProvider):
-            if config.required_tier == "none":
-                return self._jailed
-            reason = str(error) if can_limit else NO_JAIL
-            raise StartFailed(reason if WITHOUT_JAIL in reason else f"{reason}. {WITHOUT_JAIL}") from error
-        self.without_jail = str(error)
-        logger.warning("programs in %s, as %s fails: %s", self._effect, self._jailed.name, error)
-        return portable
+            try:
+                result = await action(portable, config)
+            except StartFailed:
+                await portable.aclose()
+            else:
+                self._chosen, self.without_jail = portable, str(error)
+                logger.warning("programs in %s, as %s fails: %s", self._effect, self._jailed.name, error)
+                return result
+        if config.required_tier == "none":
+            result = await action(self._jailed, config)
+            self._chosen = self._jailed
+            return result
+        reason = str(error) if can_limit else NO_JAIL
+        raise StartFailed(reason if WITHOUT_JAIL in reason else f"{reason}. {WITHOUT_JAIL}") from error
 
 
 async def _working_space_host(provider: SandboxProvider, config: SandboxConfig) -> SpaceHost | None:
