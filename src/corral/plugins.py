@@ -20,6 +20,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "typescript": "corral.sandboxes.automatic:TypeScriptSandbox",
         "vercel": "corral.shells.sandboxes.shell:VercelSandbox",
         "wasm": "corral.sandboxes.wasm:WasmSandbox",
+        "workers": "corral.cluster:WorkerSandbox",
     },
     "corral.bridges": {
         "connect": "corral.protocols.connect:ConnectBridge",
@@ -29,7 +30,11 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "pipe": "corral.bridges.base:PipeBridge",
         "trpc": "corral.protocols.trpc:TrpcBridge",
     },
-    "corral.commands": {"chat": "corral.chat.command:add_chat", "shell": "corral.shells.command:add_shell"},
+    "corral.commands": {
+        "chat": "corral.chat.command:add_chat",
+        "shell": "corral.shells.command:add_shell",
+        "worker": "corral.cluster.command:add_worker",
+    },
     "corral.shells": {"jailed": "corral.shells.jailed:JailedShell", "session": "corral.shells.jailed:SessionShells"},
     "corral.tokens": {"http": "corral.calls.tokens:ExecutionTokens"},
 }

@@ -41,6 +41,7 @@ examples:
   corral serve --tools app.tools                       calls over HTTP, for programs elsewhere
   corral chat --demo                                   a chat page that shows programs as they run
   corral shell                                         a shell in the jail of a session
+  corral worker --port 7000                            programs of other hosts, on this machine
   corral mcp --mcp-config servers.json                 one MCP server in front of others, which runs programs
   corral packages add jszip@3.10.1                     an npm package that programs may import
   corral audit audit.jsonl --outcome denied            denied calls
@@ -102,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         add_serve,
         partial(load_by_name, "corral.commands", "chat"),
         partial(load_by_name, "corral.commands", "shell"),
+        partial(load_by_name, "corral.commands", "worker"),
         add_mcp,
         add_packages,
         add_policy,

@@ -1,0 +1,486 @@
+"""Workers as one host sees them: who is there, how loaded they are, and which one runs the next program."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import random
+import ssl
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Any, TypeAlias, cast
+
+from corral.cluster.wire import (
+    HANDSHAKE_SECONDS,
+    MAX_BEFORE_PROOF,
+    MAX_RECORD,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    VERSION,
+    Kind,
+    Peer,
+    WireError,
+    guest_digest,
+    nonce,
+    proof,
+    record,
+    split_address,
+)
+from corral.containment import TIERS, Tier, reaches
+from corral.errors import ConfigError, StartFailed
+from corral.logs import get_logger
+from corral.sandboxes import ChannelLost
+from corral.types import Language, Owner, SandboxConfig
+
+logger = get_logger("corral.cluster")
+
+Discover: TypeAlias = str | Callable[[], Awaitable[Iterable[str]]]
+"""`dns:name:port`, or a function that returns the addresses of all workers."""
+
+SILENT_SECONDS = 1.0
+"""Time without a STATE after which a worker counts as lost. Workers send four in that time."""
+_TICK_SECONDS = SILENT_SECONDS / 4
+_AGAIN_SECONDS = 1.0
+_DISCOVER_SECONDS = 5.0
+_IDLE_CONNECTIONS = 64
+_RANKED = 8
+"""Number of workers that an owner returns to, best first."""
+_MOST_RANKED_OWNERS = 10_000
+_MOST_WAITING = 10_000
+_MOST_STATES = 250
+"""Maximum number of STATEs between two ticks."""
+_OVERLOAD = 1.25
+"""Factor of the mean load up to which an owner returns to the same worker."""
+
+
+_Lane: TypeAlias = Owner | str | None
+_NO_LANE = "\0"
+
+
+class Node:
+    """One worker."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.control: Peer | None = None
+        self.idle: list[Peer] = []
+        self.live: set[Peer] = set()
+        """Connections with a guest of this host."""
+        self.mine = 0
+        """Places that this host has taken."""
+        self.others = 0
+        self.capacity = 0
+        self.draining = False
+        self.release = "?"
+        self.guests: dict[str, tuple[str, Tier]] = {}
+        """Digest of the guest and tier of the programs, by language."""
+        self.heard = 0.0
+        self.states = 0
+        self.hung_up = 0
+        """Guests whose connection was lost since the last tick, while the worker was not."""
+        self.lost: str | None = None
+
+    @property
+    def load(self) -> int:
+        return self.mine + self.others
+
+    @property
+    def room(self) -> int:
+        return 0 if self.lost is not None or self.draining else self.capacity - self.mine - self.others
+
+    def unfit(self, language: Language, required: Tier) -> str | None:
+        """Returns the reason why it cannot run such a program; None if it can."""
+        guest = self.guests.get(language)
+        if guest is None:
+            return f"worker {self.address} does not run {language}"
+        if guest[0] != guest_digest(language):
+            return f"worker {self.address} has corral {self.release} with another guest; update it or this host"
+        if not reaches(guest[1], required):
+            return f"worker {self.address} runs {language} in tier {guest[1]!r}, below {required!r}"
+        return None
+
+
+class Ticket:
+    """Request for a place."""
+
+    __slots__ = ("excluded", "language", "owner", "place", "tier")
+
+    def __init__(self, config: SandboxConfig, tier: Tier) -> None:
+        self.owner: Owner | None = config.owner
+        self.language: Language = config.language
+        self.tier: Tier = tier
+        self.excluded: set[str] = set()
+        self.place: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
+
+    def accepts(self, node: Node) -> bool:
+        return node.address not in self.excluded and node.unfit(self.language, self.tier) is None
+
+
+class Fleet:
+    """All workers, in one event loop."""
+
+    def __init__(
+        self,
+        addresses: Iterable[str],
+        discover: Discover | None,
+        *,
+        secret: bytes,
+        tls: ssl.SSLContext | None,
+        server_name: str | None,
+    ) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.failures: dict[str, str] = {}
+        """Reason why a worker cannot be used, by address."""
+        self._static = tuple(addresses)
+        self._discover = discover
+        self._secret = secret
+        self._tls = tls
+        self._server_name = server_name
+        self._me = nonce()
+        self._lanes: OrderedDict[_Lane, deque[Ticket]] = OrderedDict()
+        """Tickets that wait, by organization or, without one, by user. The lanes take turns."""
+        self._waiting = 0
+        self._ranks: OrderedDict[Owner, list[Node]] = OrderedDict()
+        self._loop = asyncio.get_running_loop()
+        self._tick: asyncio.TimerHandle | None = None
+        self._next_tick = 0.0
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshed = asyncio.Lock()
+        self._closed = False
+
+    # --- workers come and go
+
+    async def open(self) -> None:
+        """Connects to all workers, once, and keeps looking for them until `close`."""
+        if self._refreshing is None:
+            await self.refresh()
+            if self._refreshing is None and not self._closed:
+                self._refreshing = self._loop.create_task(self._keep_fresh())
+                self._next_tick = self._loop.time() + _TICK_SECONDS
+                self._tick = self._loop.call_at(self._next_tick, self._watch)
+
+    async def refresh(self) -> None:
+        async with self._refreshed:
+            addresses = dict.fromkeys(self._static)
+            if self._discover is not None:
+                try:
+                    addresses |= dict.fromkeys(await self._discovered(self._discover))
+                except Exception as error:
+                    logger.warning("workers cannot be discovered: %s", error)
+                    addresses |= dict.fromkeys(self.nodes)
+            for address, node in list(self.nodes.items()):
+                if address not in addresses:
+                    node.draining = True  # it takes no more, and its programs end
+            for address in self.failures.keys() - addresses.keys():
+                del self.failures[address]
+            missing = [each for each in addresses if each not in self.nodes]
+            await asyncio.gather(*map(self._join, missing))
+
+    async def _discovered(self, discover: Discover) -> list[str]:
+        if not isinstance(discover, str):
+            return list(await discover())
+        name, port = split_address(discover.removeprefix("dns:"))
+        found = await self._loop.getaddrinfo(name, port, type=1)
+        return [f"[{each[4][0]}]:{port}" if ":" in str(each[4][0]) else f"{each[4][0]}:{port}" for each in found]
+
+    async def _join(self, address: str) -> None:
+        node = Node(address)
+        ready: asyncio.Future[None] = self._loop.create_future()
+
+        def take(kind: int, payload: bytes) -> None:
+            self._take_state(node, kind, payload)
+            if not ready.done():
+                ready.set_result(None)
+
+        def lost(error: Exception | None) -> None:
+            if not ready.done():
+                ready.set_exception(error or ConnectionResetError("it hung up"))
+            self._lose(node, str(error) if isinstance(error, WireError) else "it hung up")
+
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                control = node.control = await self.connect(address, b"control")
+                control.bound, control.take, control.lost = MAX_BEFORE_PROOF, take, lost
+                if control.over:
+                    raise ConnectionResetError("it hung up")
+                await ready
+        except (OSError, TimeoutError, WireError, ConfigError) as error:
+            if node.control is not None:
+                node.control.abort()
+            reason = str(error) or type(error).__name__
+            if self.failures.get(address) != reason:
+                logger.warning("worker %s cannot be used: %s", address, reason)
+            self.failures[address] = reason
+            return
+        if self._closed:
+            control.abort()
+            return
+        self.failures.pop(address, None)
+        self.nodes[address] = node
+        self._ranks.clear()
+        self.offer(node)
+
+    def _take_state(self, node: Node, kind: int, payload: bytes) -> None:
+        node.states += 1
+        if kind != Kind.STATE or node.states > _MOST_STATES:
+            raise WireError("it sent something else than its state, or too often")
+        content: Any = json.loads(payload)
+        match content:
+            case {
+                "others": int() as others,
+                "capacity": int() as capacity,
+                "draining": bool() as draining,
+                "release": str() as release,
+                "guests": guests,
+            } if 0 <= others <= 1_000_000 and 0 <= capacity <= 1_000_000:
+                node.others, node.capacity, node.draining = others, capacity, node.draining or draining
+                node.release, node.guests = release[:40], _guests(guests)
+                node.heard = self._loop.time()
+            case _:
+                raise WireError("it sent a malformed state")
+        self.offer(node)
+
+    def _lose(self, node: Node, reason: str) -> None:
+        if node.lost is not None:
+            return
+        node.lost = reason
+        if self.nodes.get(node.address) is node:
+            del self.nodes[node.address]
+            self._ranks.clear()
+            if node.live or not node.draining:
+                text = f"; {len(node.live)} executions on it are lost" if node.live else ""
+                logger.warning("worker %s is lost: %s%s", node.address, reason, text)
+        for peer in (*node.live, *node.idle, *([node.control] if node.control else [])):
+            peer.abort()
+
+    def _watch(self) -> None:
+        """Gives up workers that are silent. Time for which this process itself stood still does not count."""
+        now = self._loop.time()
+        late = max(0.0, now - self._next_tick)
+        for node in list(self.nodes.values()):
+            node.heard = min(now, node.heard + late)
+            node.states = 0
+            if now - node.heard > SILENT_SECONDS:
+                self._lose(node, f"no word for {now - node.heard:.1f} s")
+            elif node.hung_up:
+                logger.warning("worker %s ended %d guests without a reason", node.address, node.hung_up)
+                node.hung_up = 0
+        self._next_tick = now + _TICK_SECONDS
+        self._tick = self._loop.call_at(self._next_tick, self._watch)
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            lacks = self._discover is None and len(self.nodes) < len(self._static)
+            await asyncio.sleep(_AGAIN_SECONDS if lacks or not self.nodes else _DISCOVER_SECONDS)
+            await self.refresh()
+
+    def now(self) -> float:
+        return self._loop.time()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._tick is not None:
+            self._tick.cancel()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        for node in list(self.nodes.values()):
+            node.draining = True
+            self._lose(node, "this host has closed its workers")
+        self.nodes.clear()
+
+    # --- placement
+
+    async def place(self, ticket: Ticket, seconds: float) -> Node:
+        """Takes a place, which `release` frees. Waits in order while all workers are full, but at most `seconds`.
+
+        Raises:
+            StartFailed: no worker can run the program, or none had a place in time.
+        """
+        node = None if self._waiting else self._choice(ticket)
+        if node is not None:
+            node.mine += 1
+            return node
+        self._expect_some(ticket)
+        if self._waiting >= _MOST_WAITING:
+            raise StartFailed(f"{self._waiting} executions wait for a worker already; add workers")
+        lane = self._lanes.setdefault(_lane(ticket.owner), deque())
+        if ticket.excluded:
+            lane.appendleft(ticket)  # it has waited already
+        else:
+            lane.append(ticket)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(seconds):
+                return await ticket.place
+        except TimeoutError:
+            self._expect_some(ticket)
+            count = len(self.nodes)
+            if count == 0:
+                raise StartFailed(f"no worker answered for {seconds:g} s: {self._reasons()}") from None
+            text = f"all {count} workers were" if count > 1 else "the only worker was"
+            raise StartFailed(f"{text} full for {seconds:g} s; add workers, or raise their --capacity") from None
+        finally:
+            if ticket.place.cancelled() or not ticket.place.done():
+                ticket.place.cancel()
+                self._leave_lane(ticket)
+
+    def release(self, node: Node) -> None:
+        node.mine -= 1
+        self.offer(node)
+
+    def offer(self, node: Node) -> None:
+        """Gives a worker's free places to whoever waits."""
+        while self._waiting and node.room > 0:
+            key = next((key for key, lane in self._lanes.items() if lane[0].accepts(node)), _NO_LANE)
+            if key is _NO_LANE:
+                return
+            lane = self._lanes[key]
+            ticket = lane.popleft()
+            self._waiting -= 1
+            self._lanes.move_to_end(key)
+            if not lane:
+                del self._lanes[key]
+            if not ticket.place.done():
+                node.mine += 1
+                ticket.place.set_result(node)
+
+    def _leave_lane(self, ticket: Ticket) -> None:
+        key = _lane(ticket.owner)
+        lane = self._lanes.get(key)
+        if lane is not None:
+            with suppress(ValueError):
+                lane.remove(ticket)
+                self._waiting -= 1
+            if not lane:
+                del self._lanes[key]
+
+    def _choice(self, ticket: Ticket) -> Node | None:
+        nodes = [node for node in self.nodes.values() if node.room > 0 and ticket.accepts(node)]
+        if not nodes:
+            return None
+        if ticket.owner is not None:
+            most = max(2.0, _OVERLOAD * (sum(node.load for node in self.nodes.values()) + 1) / len(self.nodes))
+            for node in self._ranked(ticket.owner):
+                if node.load < most and node.room > 0 and ticket.accepts(node):
+                    return node
+        return min(random.sample(nodes, min(2, len(nodes))), key=lambda node: node.load)
+
+    def _ranked(self, owner: Owner) -> list[Node]:
+        ranked = self._ranks.get(owner)
+        if ranked is None:
+            key = hashlib.sha256(json.dumps(owner).encode()).digest()
+
+            def rank(node: Node) -> bytes:
+                return hashlib.blake2b(node.address.encode(), key=key, digest_size=8).digest()
+
+            ranked = self._ranks[owner] = sorted(self.nodes.values(), key=rank)[:_RANKED]
+            if len(self._ranks) > _MOST_RANKED_OWNERS:
+                self._ranks.popitem(last=False)
+        return ranked
+
+    def _expect_some(self, ticket: Ticket) -> None:
+        """Raises `StartFailed` if all known workers are unfit for the program."""
+        reasons = [node.unfit(ticket.language, ticket.tier) for node in self.nodes.values()]
+        if reasons and all(reasons):
+            raise StartFailed(f"no worker can run the program: {reasons[0]}")
+
+    def _reasons(self) -> str:
+        return "; ".join(f"{address}: {reason}" for address, reason in self.failures.items()) or "none is known"
+
+    def expect_any(self) -> None:
+        """Raises `StartFailed` if no worker is connected."""
+        if not self.nodes:
+            raise StartFailed(f"no worker can be used: {self._reasons()}")
+
+    # --- connections
+
+    async def connect(self, address: str, purpose: bytes) -> Peer:
+        """Opens a connection, on which both sides have proved who they are.
+
+        Raises:
+            OSError, TimeoutError, WireError: there is none.
+        """
+        host, port = split_address(address)
+        name = (self._server_name or host) if self._tls is not None else None
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            _, peer = await self._loop.create_connection(Peer, host, port, ssl=self._tls, server_hostname=name)
+            answer: asyncio.Future[bytes] = self._loop.create_future()
+
+            def take(kind: int, payload: bytes) -> None:
+                if kind != Kind.PROOF or len(payload) != NONCE_BYTES + PROOF_BYTES or answer.done():
+                    raise WireError("it does not speak the workers' protocol")
+                answer.set_result(payload)
+
+            def lost(error: Exception | None) -> None:
+                if not answer.done():
+                    answer.set_exception(error or ConnectionResetError("it hung up: its version or TLS may differ"))
+
+            peer.take, peer.lost = take, lost
+            try:
+                ours = nonce()
+                peer.write(record(Kind.HELLO, bytes([VERSION]) + ours))
+                payload = await answer
+                theirs, made = payload[:NONCE_BYTES], payload[NONCE_BYTES:]
+                tls = peer.transport.get_extra_info("ssl_object") if peer.transport else None
+                certificate = None if tls is None else tls.getpeercert(True)
+                if not hmac.compare_digest(made, proof(self._secret, b"worker", theirs, ours, certificate)):
+                    raise WireError("it has another secret than this host")
+                own = proof(self._secret, b"host", ours, theirs, certificate)
+                peer.write(record(Kind.JOIN, own + self._me + purpose))
+            except BaseException:
+                peer.abort()
+                raise
+        peer.bound = MAX_RECORD
+        return peer
+
+    async def take_connection(self, node: Node) -> Peer:
+        while node.idle:
+            peer = node.idle.pop()
+            if not peer.over:
+                return peer
+        return await self.connect(node.address, b"guest")
+
+    def keep_connection(self, node: Node, peer: Peer) -> None:
+        """Keeps a connection without a guest for the next one."""
+        if peer.over or node.lost is not None or self._closed or len(node.idle) >= _IDLE_CONNECTIONS:
+            peer.abort()
+            return
+
+        def lost(_: Exception | None) -> None:
+            with suppress(ValueError):
+                node.idle.remove(peer)
+
+        def unexpected(kind: int, _: bytes) -> None:
+            raise WireError(f"a record of kind {kind} without a guest")
+
+        peer.take, peer.lost = unexpected, lost
+        node.idle.append(peer)
+
+    def lost_guest(self, node: Node, error: Exception | None) -> ChannelLost:
+        """Returns the error for a guest whose connection is lost. The loss of a worker is logged once for all."""
+        if node.lost is None:
+            node.hung_up += 1
+        how = f"it broke the protocol: {error}" if isinstance(error, WireError) else node.lost or "it hung up"
+        return ChannelLost(f"worker {node.address}: {how}")
+
+
+def _lane(owner: Owner | None) -> _Lane:
+    if owner is None:
+        return None
+    return owner if owner.organization_id is None else owner.organization_id
+
+
+def _guests(content: Any) -> dict[str, tuple[str, Tier]]:
+    guests: dict[str, tuple[str, Tier]] = {}
+    if not isinstance(content, dict):
+        raise WireError("it sent a malformed state")
+    for language, value in list(cast("dict[str, object]", content).items())[:8]:
+        match value:
+            case [str() as digest, str() as tier] if tier in TIERS:
+                guests[language] = digest, tier
+            case _:
+                raise WireError("it sent a malformed state")
+    return guests
