@@ -23,7 +23,7 @@ LEFT_OUT = {
         calls/test_records.py ledger/test_postgres.py bridges/test_runtimes.py bridges/test_selection.py calls/test_services.py calls/test_tokens.py calls/test_turns.py protocols/trpc
         concurrency/test_garbage.py
         model/catalog/test_describing_work.py model/catalog/test_discovery.py model/catalog/test_filling.py model/catalog/test_programs.py
-        chat checking cli jail model/declarations docs doctor e2e egress environments running guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
+        chat checking cli cluster jail model/declarations docs doctor e2e egress environments running guest integrations model newcomer programs/test_bounds.py programs/test_entry.py
         programs/test_lowering.py programs/test_modules.py programs/test_positions.py
         programs/test_python_bounds.py programs/test_python_unavailable.py programs/test_recover.py
         programs/test_references.py programs/test_results.py programs/test_strip.py programs/test_texts.py

@@ -235,6 +235,18 @@ PRODUCTS: dict[str, set[str]] = {
         "tools",
         "types",
     },
+    "cluster": {
+        "__init__",
+        "arguments",
+        "cli",
+        "concurrency",
+        "containment",
+        "errors",
+        "guest",
+        "jail",
+        "sandboxes",
+        "types",
+    },
     "shells": {
         "__init__",
         "arguments",

@@ -61,6 +61,7 @@ MODULES: Mapping[str, str] = {
     "corral.policy": "Policy PolicyCall PolicySource Verdict",
     "corral.audit": "AuditEvent AuditSink JsonLinesSink SqliteSink PostgresSink Telemetry CallbackSink "
     "open_audit AuditFilter AuditReader",
+    "corral.cluster": "*",
     "corral.egress": "*",
     "corral.chat": "*",
     "corral.chat.agents": "*",

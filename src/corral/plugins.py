@@ -35,6 +35,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "shell": "corral.shells.command:add_shell",
         "worker": "corral.cluster.command:add_worker",
     },
+    "corral.examinations": {"worker": "corral.cluster.examination:examine_worker"},
     "corral.shells": {"jailed": "corral.shells.jailed:JailedShell", "session": "corral.shells.jailed:SessionShells"},
     "corral.tokens": {"http": "corral.calls.tokens:ExecutionTokens"},
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import signal
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from corral.cluster.wire import mutual_tls
+from corral.cli.options import mutual_tls
 
 __all__ = ["SECRET", "WorkerProcess", "make_certificates"]
 
@@ -101,4 +102,7 @@ def make_certificates(folder: Path) -> tuple[list[str], ssl.SSLContext]:
         "--ca",
         str(folder / "ca.pem"),
     ]
-    return options, mutual_tls(folder / "host.pem", folder / "host.key", folder / "ca.pem", is_worker=False)
+    files = argparse.Namespace(cert=folder / "host.pem", key=folder / "host.key", ca=folder / "ca.pem")
+    tls = mutual_tls(files, is_server=False)
+    assert tls is not None
+    return options, tls

@@ -43,6 +43,7 @@ class TestWorkers(SandboxSuite):
         return self.made()
 
 
+@pytest.mark.matrix("`TestWorkers` says it in TypeScript, and test_workers.py runs programs in Python")
 class TestWorkersInPython(TestWorkers):
     language = "python"
 

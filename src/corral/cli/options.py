@@ -7,6 +7,7 @@ import asyncio
 import math
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from corral import ExecutionContext
+from corral.errors import ConfigError
 
 _DRAIN_SECONDS = 30.0
 
@@ -84,6 +86,34 @@ def add_drain(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[re
         metavar="N",
         help=f"after SIGTERM, refuse new work and wait this long for running work; default: {_DRAIN_SECONDS:n}",
     )
+
+
+def add_certificates(parser: argparse._ActionsContainer) -> None:  # pyright: ignore[reportPrivateUsage]
+    """Adds the options of `mutual_tls`."""
+    for option, text in (("--cert", "this side's certificate"), ("--key", "its key"), ("--ca", "CA of the other side")):
+        parser.add_argument(option, type=Path, metavar="FILE", help=text)
+
+
+def mutual_tls(arguments: argparse.Namespace, *, is_server: bool) -> ssl.SSLContext | None:
+    """Returns a context of TLS 1.3 in which both sides show a certificate; None without the options.
+
+    Raises:
+        ConfigError: some of the options are missing, or a file cannot be used.
+    """
+    files = arguments.cert, arguments.key, arguments.ca
+    if not any(files):
+        return None
+    if not all(files):
+        raise ConfigError("TLS needs --cert, --key and --ca together")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    try:
+        context.load_cert_chain(arguments.cert, arguments.key)
+        context.load_verify_locations(arguments.ca)
+    except OSError as error:
+        raise ConfigError(f"cannot use the certificates {', '.join(map(str, files))}: {error}") from error
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
 
 
 def _not_negative(text: str) -> float:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import anyio
 
-from corral.cli.options import add_drain, interruptible
+from corral.cli.options import add_certificates, add_drain, interruptible, mutual_tls
 from corral.cli.parsing import Commands, add_command
-from corral.cluster.wire import checked_secret, mutual_tls
+from corral.cluster.wire import checked_secret
 from corral.cluster.worker import Worker
 from corral.concurrency.event_loop import asyncio_loop
 from corral.containment import TIERS
@@ -57,8 +57,7 @@ def add_worker(commands: Commands) -> None:
     parser.add_argument(
         "--warm", choices=("typescript", "python"), action="append", metavar="LANGUAGE", help="default: both languages"
     )
-    for option, text in (("--cert", "this worker's certificate"), ("--key", "its key"), ("--ca", "the hosts' CA")):
-        parser.add_argument(option, type=Path, metavar="FILE", help=text)
+    add_certificates(parser)
     parser.add_argument("--lifeline", type=int, metavar="FD", help="end once this descriptor is at its end")
     add_drain(parser)
 
@@ -66,10 +65,7 @@ def add_worker(commands: Commands) -> None:
 def _worker(arguments: argparse.Namespace) -> int:
     if arguments.capacity < 1 or arguments.memory_mb < 1:
         raise ConfigError("--capacity and --memory-mb are at least 1")
-    files = arguments.cert, arguments.key, arguments.ca
-    if any(files) and not all(files):
-        raise ConfigError("TLS needs --cert, --key and --ca together")
-    tls = mutual_tls(*files, is_worker=True) if all(files) else None
+    tls = mutual_tls(arguments, is_server=True)
     secret = checked_secret(None, has_tls=tls is not None)
     try:
         return anyio.run(_serve, arguments, secret, tls, backend_options={"use_uvloop": True})

@@ -250,8 +250,9 @@ class Fleet:
         if self.nodes.get(node.address) is node:
             del self.nodes[node.address]
             self._ranks.clear()
-            if node.live or not node.draining:
-                text = f"; {len(node.live)} executions on it are lost" if node.live else ""
+            lost = len(node.live) + node.hung_up
+            if not self._closed and (lost or not node.draining):
+                text = f"; its {lost} executions are lost" if lost else ""
                 logger.warning("worker %s is lost: %s%s", node.address, reason, text)
         for peer in (*node.live, *node.idle, *([node.control] if node.control else [])):
             peer.abort()
@@ -287,7 +288,6 @@ class Fleet:
         if self._refreshing is not None:
             self._refreshing.cancel()
         for node in list(self.nodes.values()):
-            node.draining = True
             self._lose(node, "this host has closed its workers")
         self.nodes.clear()
 

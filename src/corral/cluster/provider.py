@@ -158,6 +158,12 @@ class WorkerSandbox(FramedProvider):
             ticket.place = asyncio.get_running_loop().create_future()
         raise StartFailed(failure)
 
+    def nodes(self) -> list[Node]:
+        """Returns the workers that the running event loop is connected to."""
+        loop = asyncio_loop()
+        fleet = None if loop is None else self._fleets.get(loop)
+        return [] if fleet is None else list(fleet.nodes.values())
+
     async def aclose(self) -> None:
         loop = asyncio_loop()
         fleet = None if loop is None else self._fleets.pop(loop, None)

@@ -13,12 +13,10 @@ import json
 import os
 import secrets
 import socket
-import ssl
 import struct
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
-from pathlib import Path
 from typing import cast
 
 from corral.errors import ConfigError
@@ -28,7 +26,7 @@ from corral.types import Language, SandboxConfig
 VERSION = 1
 HEAD = struct.Struct(">IB")
 SECONDS = struct.Struct(">d")
-MAX_RECORD = 1 << 20
+MAX_RECORD = 256 * 1024
 MAX_BEFORE_PROOF = 4096
 """Maximum bytes of everything that a peer sends before it has proved that it knows the secret."""
 HANDSHAKE_SECONDS = 5.0
@@ -200,23 +198,6 @@ def checked_secret(secret: str | bytes | None, *, has_tls: bool) -> bytes:
     if len(content) < _LEAST_SECRET_BYTES:
         raise ConfigError(f"the workers' secret has {len(content)} bytes; use at least {_LEAST_SECRET_BYTES}")
     return content
-
-
-def mutual_tls(certificate: Path, key: Path, authority: Path, *, is_worker: bool) -> ssl.SSLContext:
-    """Returns a context of TLS 1.3 in which both sides show a certificate of `authority`.
-
-    Raises:
-        ConfigError: a file cannot be used.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_worker else ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    try:
-        context.load_cert_chain(certificate, key)
-        context.load_verify_locations(authority)
-    except OSError as error:
-        raise ConfigError(f"cannot use the certificates {certificate}, {key} and {authority}: {error}") from error
-    context.verify_mode = ssl.CERT_REQUIRED
-    return context
 
 
 @cache

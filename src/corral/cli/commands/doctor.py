@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
+from corral.cli.options import add_certificates, mutual_tls
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
 from corral.cli.screen import counted, printable, screen
@@ -14,6 +15,7 @@ from corral.containment import TIERS, ContainmentKind, Tier
 from corral.doctor.escape_probe import ATTEMPTS
 from corral.doctor.language_servers import FoundServer, try_servers
 from corral.doctor.report import Examination, examine
+from corral.plugins import load_by_name
 from corral.rendering.preview import json_text
 
 _EPILOG = """\
@@ -38,10 +40,17 @@ def add_doctor(commands: Commands) -> None:
     parser.add_argument(
         "--containment", choices=TIERS, default="landlock", help="lowest acceptable tier; default: landlock"
     )
+    parser.add_argument(
+        "--worker", metavar="ADDRESS", help="examine a `corral worker` at host:port instead, as seen from this host"
+    )
+    add_certificates(parser)
+    parser.add_argument("--server-name", metavar="NAME", help="name in the worker's certificate, if not its host")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    if arguments.worker is not None:
+        return _worker(arguments)
     required: Tier = arguments.containment
     with screen() as view:
         with moving(view, "examining the containment"):
@@ -55,6 +64,28 @@ def _doctor(arguments: argparse.Namespace) -> int:
         else:
             for line in _report(result, servers, required, columns=view.size.columns):
                 view.out(line)
+    return 0 if healthy else 1
+
+
+def _worker(arguments: argparse.Namespace) -> int:
+    with screen() as view:
+        with moving(view, f"examining the worker {arguments.worker}"):
+            findings: list[tuple[bool, str, str]] = load_by_name(
+                "corral.examinations",
+                "worker",
+                address=arguments.worker,
+                tls=mutual_tls(arguments, is_server=False),
+                server_name=arguments.server_name,
+            )
+        healthy = all(good for good, _, _ in findings)
+        if arguments.json:
+            rows = [{"name": name, "healthy": good, "detail": detail} for good, name, detail in findings]
+            view.out(json_text({"healthy": healthy, "worker": rows}, indent=2))
+        else:
+            wide = max(len(name) for _, name, _ in findings)
+            for good, name, detail in findings:
+                for line in _row(good, name, detail, wide, view.size.columns):
+                    view.out(line)
     return 0 if healthy else 1
 
 

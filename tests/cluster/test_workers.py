@@ -1,0 +1,576 @@
+"""Workers that die, fall silent, drain, are full, are of another release, and lie."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import resource
+import signal
+import struct
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, tool
+from corral.cli.dispatch import run as cli
+from corral.cluster import WorkerSandbox
+from corral.cluster.fleet import SILENT_SECONDS, Fleet, Node, Ticket
+from corral.cluster.wire import (
+    HEAD,
+    MAX_RECORD,
+    NONCE_BYTES,
+    PROOF_BYTES,
+    SECONDS,
+    Kind,
+    Peer,
+    guest_digest,
+    json_record,
+    nonce,
+    proof,
+    record,
+)
+from corral.errors import ConfigError, StartFailed
+from corral.guest import FrameKind, encode_frame
+from corral.sandboxes import CPythonSandbox
+from corral.types import Owner, SandboxConfig
+from tests.cluster.processes import SECRET, WorkerProcess
+from tests.until import until
+
+pytestmark = pytest.mark.anyio
+WAITING = "await tools.hold()\n1"
+READY = encode_frame(FrameKind.READY, b"[1]", bytes(16))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def start() -> Generator[Callable[..., WorkerProcess]]:
+    """Starts workers, and ends them after the test."""
+    workers: list[WorkerProcess] = []
+
+    def started(*options: str, **settings: Any) -> WorkerProcess:
+        workers.append(WorkerProcess("--warm", "python", *options, **settings))
+        return workers[-1]
+
+    yield started
+    for worker in workers:
+        worker.end()
+
+
+@pytest.fixture(scope="module")
+def shared() -> Generator[WorkerProcess]:
+    """A worker with four places, which tests leave as it is."""
+    worker = WorkerProcess("--warm", "python", "--probe-port", "0", capacity=4)
+    yield worker
+    worker.end()
+
+
+class Gate:
+    """A tool that holds its callers until it is opened."""
+
+    def __init__(self) -> None:
+        self.callers = 0
+        self.opened = anyio.Event()
+
+        @tool(read_only=True)
+        async def hold() -> None:
+            """Waits."""
+            self.callers += 1
+            await self.opened.wait()
+
+        self.tool = hold
+
+
+def corral_over(*addresses: str, gate: Gate | None = None, **settings: Any) -> Corral:
+    options: dict[str, Any] = {"secret": SECRET, "containment": "landlock", **settings}
+    provider = WorkerSandbox(addresses, **options)
+    return Corral([gate.tool] if gate else [], sandbox=provider, check=False)
+
+
+async def run(corral: Corral, source: str = "1", **settings: Any) -> ExecutionResult:
+    return await corral.execute(source, language="python", **settings)
+
+
+def code_of(result: ExecutionResult) -> str:
+    return "" if result.error is None else result.error.code
+
+
+@asynccontextmanager
+async def held(corral: Corral, gate: Gate, count: int) -> AsyncGenerator[list[ExecutionResult]]:
+    """Starts executions that wait for the tool. After the block, their results are in the list."""
+    results: list[ExecutionResult] = []
+
+    async def hold() -> None:
+        results.append(await run(corral, WAITING))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(count):
+            tasks.start_soon(hold)
+        await until(lambda: gate.callers == count)
+        yield results
+
+
+# --- workers that end
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_lost_worker_ends_its_executions_with_one_line_in_the_log(
+    start: Callable[..., WorkerProcess], shared: WorkerProcess, how: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, gate = start(), Gate()
+    async with corral_over(first.address, shared.address, gate=gate) as corral:
+        async with held(corral, gate, 6) as results:
+            first.signal(how)
+            await until(lambda: any(code_of(each) == "sandbox_lost" for each in results))
+            gate.opened.set()
+        after = await run(corral, "7")
+    codes = Counter(map(code_of, results))
+    assert codes.keys() == {"", "sandbox_lost"}, "each worker had some of them"
+    reason = "it hung up" if how == signal.SIGKILL else "no word for 1."
+    expected = f"the sandbox is lost: worker {first.address}: {reason}"
+    assert all(each.error.message.startswith(expected) for each in results if each.error)
+    assert after.value == 7
+    lines = [each for each in caplog.records if first.address in each.getMessage() and "is lost" in each.getMessage()]
+    assert len(lines) == 1
+    assert f"its {codes['sandbox_lost']} executions are lost" in lines[0].getMessage()
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_a_host_that_stood_still_loses_no_worker(shared: WorkerProcess) -> None:
+    gate = Gate()
+    async with corral_over(shared.address, gate=gate) as corral, held(corral, gate, 2) as results:
+        time.sleep(2.5 * SILENT_SECONDS)  # noqa: ASYNC251  # the whole process stands still
+        for _ in range(20):  # turns of the loop, in which the timers that are late run
+            await anyio.lowlevel.checkpoint()
+        gate.opened.set()
+    assert [each.value for each in results] == [1, 1]
+
+
+async def test_a_drained_worker_finishes_its_programs_and_gets_no_more(
+    start: Callable[..., WorkerProcess], shared: WorkerProcess
+) -> None:
+    first, gate = start("--probe-port", "0"), Gate()
+    async with corral_over(first.address, shared.address, gate=gate) as corral:
+        async with held(corral, gate, 5) as results:
+            first.signal(signal.SIGTERM)
+            await until(lambda: probe(first.probes) == (503, "draining\n"))
+            new = [await run(corral, "2") for _ in range(6)]
+            assert first.process.poll() is None
+            gate.opened.set()
+        await until(lambda: first.process.poll() is not None)
+    assert [each.value for each in (*results, *new)] == [1] * 5 + [2] * 6
+    assert first.process.returncode == 0
+
+
+def probe(url: str) -> tuple[int, str]:
+    try:
+        with closing(urllib.request.urlopen(url, timeout=20)) as response:  # noqa: S310
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with closing(error):
+            return error.code, error.read().decode()
+
+
+async def test_probes_show_health_and_metrics(shared: WorkerProcess) -> None:
+    worker, gate = shared, Gate()
+    async with corral_over(worker.address, gate=gate) as corral, held(corral, gate, 3):
+        status, text = await anyio.to_thread.run_sync(probe, worker.probes.replace("/health", "/metrics"))
+        assert status == 200
+        assert {"corral_worker_live 3", "corral_worker_capacity 4", "corral_worker_hosts 1"} <= set(text.splitlines())
+        assert (await anyio.to_thread.run_sync(probe, worker.probes + "x"))[0] == 404
+        gate.opened.set()
+
+
+# --- places
+
+
+async def test_executions_wait_while_the_workers_are_full_and_all_are_served(shared: WorkerProcess) -> None:
+    async with corral_over(shared.address) as corral:
+        results: list[object] = []
+
+        async def answer(number: int) -> None:
+            results.append((await run(corral, f"{number}")).value)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(40):
+                tasks.start_soon(answer, number)
+    assert sorted(map(str, results)) == sorted(map(str, range(40)))
+
+
+async def test_workers_that_stay_full_are_a_failed_start(shared: WorkerProcess) -> None:
+    gate = Gate()
+    async with corral_over(shared.address, gate=gate, wait_seconds=0.1) as corral, held(corral, gate, 4):
+        with pytest.raises(StartFailed, match=r"the only worker was full for 0\.1 s; add workers"):
+            await run(corral)
+        gate.opened.set()
+
+
+def ticket(user: str | None = None, organization: str | None = None) -> Ticket:
+    owner = None if user is None else Owner(organization, user)
+    return Ticket(SandboxConfig(language="typescript", owner=owner), "landlock")
+
+
+def fleet_of(*capacities: int) -> Fleet:
+    fleet = Fleet((), None, secret=SECRET.encode(), tls=None, server_name=None)
+    for number, capacity in enumerate(capacities):
+        node = fleet.nodes[f"w{number}:1"] = Node(f"w{number}:1")
+        node.capacity, node.guests = capacity, {"typescript": (guest_digest("typescript"), "namespaces")}
+    return fleet
+
+
+async def test_two_hundred_wait_in_order_and_tenants_take_turns() -> None:
+    fleet = fleet_of(1)
+    (node,) = fleet.nodes.values()
+    await fleet.place(ticket(), 1)
+    served: list[str] = []
+
+    async def wait(name: str, organization: str) -> None:
+        assert await fleet.place(ticket(name, organization), 60) is node
+        served.append(name)
+        fleet.release(node)
+
+    async with anyio.create_task_group() as tasks:
+        for number in range(200):
+            tasks.start_soon(wait, f"{number}", "large")
+        await anyio.lowlevel.checkpoint()
+        tasks.start_soon(wait, "small", "small")
+        await anyio.lowlevel.checkpoint()
+        fleet.release(node)
+    assert served.index("small") <= 2, "one tenant's queue does not delay another's"
+    assert [each for each in served if each != "small"] == [f"{number}" for number in range(200)]
+    assert node.mine == 0
+
+
+async def test_a_user_returns_to_the_same_worker_until_it_has_too_much() -> None:
+    fleet, other = fleet_of(50, 50, 50), fleet_of(50, 50, 50)
+    first = [(await fleet.place(ticket(f"u{number}"), 1)).address for number in range(12)]
+    assert len(set(first)) == 3
+    assert first[:3] == [(await other.place(ticket(f"u{number}"), 1)).address for number in range(3)]
+    many = Counter([(await fleet.place(ticket("u0"), 1)).address for _ in range(60)])
+    assert max(many.values()) <= 0.5 * 60
+    assert max(node.load for node in fleet.nodes.values()) <= 1.25 * 25
+
+
+async def test_a_start_that_is_given_up_leaves_no_place_and_no_ticket() -> None:
+    fleet = fleet_of(1)
+    (node,) = fleet.nodes.values()
+    await fleet.place(ticket(), 1)
+    with anyio.move_on_after(0):
+        await fleet.place(ticket("ann"), 10)
+    fleet.release(node)
+    assert node.mine == 0
+    assert await fleet.place(ticket("ann"), 0) is node
+
+
+# --- workers and hosts that do not fit
+
+
+_OTHER_GUEST = """
+import sys
+from corral.cluster import worker
+from corral.cli import main
+worker.guest_digest = lambda language: "0" * 32
+sys.exit(main())
+"""
+
+
+async def test_a_worker_of_another_release_is_left_out(
+    start: Callable[..., WorkerProcess], shared: WorkerProcess
+) -> None:
+    old = start(python=("-c", _OTHER_GUEST))
+    async with corral_over(old.address, shared.address) as corral:
+        assert [(await run(corral)).value for _ in range(4)] == [1] * 4
+    with pytest.raises(StartFailed) as raised:
+        async with corral_over(old.address) as corral:
+            await run(corral)
+    assert f"worker {old.address} has corral 0.1.0 with another guest; update it or this host" in str(raised.value)
+
+
+async def test_a_host_with_another_secret_is_told_so(shared: WorkerProcess) -> None:
+    worker = shared
+    with pytest.raises(StartFailed, match="it has another secret than this host"):
+        async with corral_over(worker.address, secret="x" * 32):
+            pass
+
+
+async def test_what_workers_do_not_have_is_refused_with_the_reason(shared: WorkerProcess) -> None:
+    worker = shared
+    async with corral_over(worker.address) as corral:
+        with pytest.raises(StartFailed, match="memory_mb=65 is above the worker's --memory-mb 64"):
+            await run(corral, limits=Limits(memory_mb=65))
+        with pytest.raises(StartFailed, match=r"does not run typescript"):
+            await corral.execute("return 1")
+        with pytest.raises(StartFailed, match="session files run on the host's own machine"):
+            async with corral.session():
+                pass
+
+
+async def test_executions_with_files_run_on_the_hosts_own_machine(shared: WorkerProcess) -> None:
+    worker = shared
+    provider = WorkerSandbox(
+        [worker.address], secret=SECRET, containment="landlock", local={"python": CPythonSandbox(pool_size=0)}
+    )
+    async with (
+        Corral(sandbox={"typescript": provider, "python": provider}, check=False) as corral,
+        corral.session(languages=["python"]) as session,
+    ):
+        await session.execute("open('/workspace/a', 'w').write('kept')", language="python")
+        assert (await session.execute("open('/workspace/a').read()", language="python")).value == "kept"
+        assert (await run(corral)).value == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"workers": ["nowhere"]}, "'nowhere' is not the address of a worker"),
+        ({"workers": []}, "has no workers"),
+        ({"workers": ["a:1"], "secret": "short"}, "the workers' secret has 5 bytes"),
+        ({"discover": "consul:x:1"}, "neither a function nor dns:name:port"),
+        ({"workers": ["a:1"], "wait_seconds": -1}, "is not a number of seconds"),
+    ],
+)
+async def test_wrong_settings_are_refused(settings: dict[str, Any], reason: str) -> None:
+    make: Any = WorkerSandbox
+    with pytest.raises(ConfigError, match=reason):
+        make(**{"secret": SECRET, **settings})
+
+
+async def test_workers_are_discovered_and_leave(shared: WorkerProcess) -> None:
+    worker = shared
+
+    async def addresses() -> list[str]:
+        return [worker.address]
+
+    port = worker.address.partition(":")[2]
+    for discover in (addresses, f"dns:localhost:{port}"):
+        provider = WorkerSandbox(discover=discover, secret=SECRET, containment="landlock")
+        async with Corral(sandbox=provider, check=False) as corral:
+            assert (await run(corral)).value == 1
+
+
+@pytest.mark.parametrize("secret", [SECRET, "x" * 32])
+def test_the_doctor_examines_a_worker(
+    shared: WorkerProcess, secret: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CORRAL_WORKER_SECRET", secret)
+    code = cli(["doctor", "--worker", shared.address])
+    text = capsys.readouterr().out
+    if secret == SECRET:
+        assert "the same guests" in text
+        assert "a program runs in tier" in text
+        assert "not served" in text
+        assert code == 0
+    else:
+        assert "it has another secret than this host" in text
+        assert code == 1
+
+
+# --- a worker that lies
+
+
+class Liar(Peer):
+    """Speaks the protocol up to OPEN, and then what the test says. `state` answers as control."""
+
+    def __init__(self, lie: Callable[[Liar], None]) -> None:
+        super().__init__()
+        self.lie = lie
+        self.ended = False
+        self.take = self.hello
+
+    def hello(self, kind: int, payload: bytes) -> None:
+        self.theirs, self.ours = payload[1:], nonce()
+        self.write(record(Kind.PROOF, self.ours + proof(SECRET.encode(), b"worker", self.ours, self.theirs, None)))
+        self.take = self.join
+
+    def join(self, kind: int, payload: bytes) -> None:
+        self.bound = MAX_RECORD
+        self.take = self.asked
+        if payload[PROOF_BYTES + NONCE_BYTES :] == b"control":
+            guests = {language: [guest_digest(language), "namespaces"] for language in ("typescript", "python")}
+            state = {"others": 0, "capacity": 8, "draining": False, "release": "9", "guests": guests}
+            self.write(json_record(Kind.STATE, state))
+            asyncio.get_running_loop().create_task(self.beat(json_record(Kind.STATE, state)))
+
+    async def beat(self, state: bytes) -> None:
+        while not self.over:
+            await anyio.sleep(0.2)
+            self.write(state)
+
+    def asked(self, kind: int, payload: bytes) -> None:
+        if kind == Kind.OPEN:
+            self.write(json_record(Kind.OPENED, {"tier": "namespaces"}) + record(Kind.OUTPUT, READY))
+        elif kind == Kind.DATA:
+            self.take = lambda _kind, _payload: None
+            self.start = payload
+            self.lie(self)
+
+
+def says(*records_: bytes) -> Callable[[Liar], None]:
+    def lie(liar: Liar) -> None:
+        for each in records_:
+            liar.write(each)
+
+    return lie
+
+
+def gigabyte(liar: Liar) -> None:
+    async def pour() -> None:
+        piece = record(Kind.OUTPUT, bytes(MAX_RECORD))
+        for _ in range(1024):
+            liar.write(piece)
+            await liar.drained()
+            if liar.over:
+                return
+
+    liar.pouring = asyncio.get_running_loop().create_task(pour())  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def clock(*seconds: float) -> Callable[[Liar], None]:
+    return says(*(record(Kind.CPU, SECONDS.pack(each)) for each in seconds))
+
+
+def frame(kind: FrameKind, payload: bytes) -> Callable[[Liar], None]:
+    """A frame with the nonce of this execution, which the worker has read in START."""
+
+    def lie(liar: Liar) -> None:
+        liar.write(record(Kind.OUTPUT, encode_frame(kind, payload, liar.start[6:22])))
+
+    return lie
+
+
+END = json_record(Kind.END, {"status": 0, "oom": False, "stderr": ""})
+LIES: dict[str, tuple[Callable[[Liar], None], set[str]]] = {
+    "a length above the maximum": (says(HEAD.pack(MAX_RECORD + 1, Kind.OUTPUT)), {"sandbox_lost"}),
+    "a length of four gigabytes": (says(HEAD.pack((1 << 32) - 1, Kind.OUTPUT)), {"sandbox_lost"}),
+    "an unknown kind": (says(record(99)), {"sandbox_lost"}),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    "OPENED twice": (says(json_record(Kind.OPENED, {"tier": "none"})), {"sandbox_lost"}),
+    "CLOSED without CLOSE": (says(record(Kind.CLOSED)), {"sandbox_lost"}),
+    "STATE on a guest's connection": (says(json_record(Kind.STATE, {})), {"sandbox_lost"}),
+    "END twice": (says(END, END), {"sandbox_lost"}),
+    "output after END": (says(END, record(Kind.OUTPUT, b"x")), {"sandbox_lost"}),
+    "a malformed END": (says(json_record(Kind.END, [1])), {"sandbox_lost"}),
+    "an END that is no JSON": (says(record(Kind.END, b"\xff")), {"sandbox_lost"}),
+    "a clock that runs backwards": (clock(2.0, 1.0), {"sandbox_lost"}),
+    "a clock that is no number": (clock(float("nan")), {"sandbox_lost"}),
+    "a clock that ticks without end": (clock(*(n / 1e6 for n in range(1, 200))), {"sandbox_lost"}),
+    "READY for ever": (says(*[record(Kind.OUTPUT, READY)] * 1000), {"malformed_message"}),
+    "frames of another execution": (
+        says(record(Kind.OUTPUT, encode_frame(FrameKind.EXIT, b'["value",1,[],0,[]]', b"x" * 16))),
+        {"malformed_message"},
+    ),
+    "a gigabyte of output": (gigabyte, {"malformed_message", "message_too_large"}),
+    "a call that is not granted": (frame(FrameKind.CALL, b'[1,"secret",{}]'), set()),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+async def test_a_worker_that_lies_ends_its_own_execution_only(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    lie, codes = LIES[name]
+    server = await asyncio.get_running_loop().create_server(partial(Liar, lie), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        async with corral_over(f"{host}:{port}") as corral:
+            result = await run(corral, limits=Limits(wall_seconds=1 if not codes else 30))
+            if codes:
+                assert code_of(result) in codes, result
+            else:  # it is answered like any program's call of a tool that does not exist
+                assert [each.error is None for each in result.tool_calls] == [False]
+            assert result.value is None
+    finally:
+        server.close()
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown <= 4, f"{name} took {grown} MB"
+    assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_a_stranger_gets_nothing_before_it_proves_the_secret(shared: WorkerProcess) -> None:
+    worker = shared
+    host, _, port = worker.address.partition(":")
+    for message in (
+        b"GET / HTTP/1.1\r\n\r\n",
+        HEAD.pack(1 << 31, Kind.OPEN),
+        record(Kind.OPEN, b"{}"),
+        record(Kind.HELLO, bytes([9]) + nonce()),
+        record(Kind.HELLO, bytes([1]) + nonce()) + record(Kind.JOIN, bytes(PROOF_BYTES + NONCE_BYTES) + b"guest"),
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(message)
+        answer = await reader.read()
+        assert len(answer) in (0, HEAD.size + NONCE_BYTES + PROOF_BYTES)
+        assert not answer or struct.unpack_from(">IB", answer)[1] == Kind.PROOF
+        writer.close()
+    async with corral_over(worker.address) as corral:
+        assert (await run(corral)).value == 1
+
+
+# --- everything at once
+
+
+@pytest.mark.matrix("deaths, drains and places are each tested in the gate; here all at once, for minutes")
+async def test_a_thousand_executions_survive_a_death_a_second_and_drains(
+    start: Callable[..., WorkerProcess], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+    chance = random.Random(4)  # noqa: S311
+    made: Counter[tuple[int, int]] = Counter()
+
+    @tool
+    async def change(id: int, n: int) -> int:
+        """Changes something."""
+        made[id, n] += 1
+        await anyio.sleep(0.03)
+        return n
+
+    workers = [start() for _ in range(3)]
+
+    async def addresses() -> list[str]:
+        return [each.address for each in workers]
+
+    provider = WorkerSandbox(discover=addresses, secret=SECRET, containment="landlock")
+    ended: Counter[str] = Counter()
+    numbers = iter(range(1000))
+    async with Corral([change], sandbox=provider, check=False) as corral:
+        (fleet,) = provider._fleets.values()  # pyright: ignore[reportPrivateUsage]
+
+        async def change_all() -> None:
+            for number in numbers:
+                source = f"for n in range(4):\n    await tools.change(id={number}, n=n)\n{number}"
+                result = await run(corral, source, context=ExecutionContext(user_id=f"u{number % 5}"))
+                ended[code_of(result)] += 1
+                if result.success:
+                    assert result.value == number
+                    assert [made[number, n] for n in range(4)] == [1] * 4
+
+        async def trouble() -> None:
+            for turn in range(10_000):
+                await anyio.sleep(1)
+                position = chance.randrange(3)
+                replacement = await anyio.to_thread.run_sync(start)
+                old, workers[position] = workers[position], replacement
+                await fleet.refresh()
+                old.signal(signal.SIGTERM if turn % 2 else signal.SIGKILL)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(trouble)
+            async with anyio.create_task_group() as runs:
+                for _ in range(16):
+                    runs.start_soon(change_all)
+            tasks.cancel_scope.cancel()
+        assert sum(ended.values()) == 1000
+        assert ended.keys() <= {"", "sandbox_lost"}, ended
+        assert max(made.values()) == 1, "nothing was done twice"
+        await until(lambda: [node.mine for node in fleet.nodes.values()] == [0] * len(fleet.nodes))
+        await until(lambda: [node.others for node in fleet.nodes.values()] == [0] * len(fleet.nodes))
