@@ -226,7 +226,8 @@ def fleet_of(*capacities: int) -> Fleet:
     fleet = Fleet((), None, secret=SECRET.encode(), tls=None, server_name=None)
     for number, capacity in enumerate(capacities):
         node = fleet.nodes[f"w{number}:1"] = Node(f"w{number}:1")
-        node.capacity, node.guests = capacity, {"typescript": (guest_digest("typescript"), "namespaces")}
+        node.capacity = capacity
+        node.guests["typescript"] = guest_digest("typescript"), "namespaces"
     return fleet
 
 
@@ -362,11 +363,11 @@ async def test_workers_are_discovered_and_leave(shared: WorkerProcess) -> None:
 
 @pytest.mark.parametrize("secret", [SECRET, "x" * 32])
 def test_the_doctor_examines_a_worker(
-    shared: WorkerProcess, secret: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shared: WorkerProcess, secret: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CORRAL_WORKER_SECRET", secret)
     code = cli(["doctor", "--worker", shared.address])
-    text = capsys.readouterr().out
+    text = capfd.readouterr().out
     if secret == SECRET:
         assert "the same guests" in text
         assert "a program runs in tier" in text
