@@ -16,7 +16,7 @@ from corral.types import Language, Limits
 
 _PROGRAMS: dict[Language, str] = {"typescript": "return 6 * 7", "python": "6 * 7"}
 Finding = tuple[bool, str, str]
-"""True if it is well, the name of what was examined, and details."""
+"""True if it is well, the name of the examined part, and details."""
 
 
 def examine_worker(address: str, tls: ssl.SSLContext | None, server_name: str | None) -> list[Finding]:

@@ -183,8 +183,8 @@ class Fleet:
         if not isinstance(discover, str):
             return list(await discover())
         name, port = split_address(discover.removeprefix("dns:"))
-        found = await self._loop.getaddrinfo(name, port, type=1)
-        return [f"[{each[4][0]}]:{port}" if ":" in str(each[4][0]) else f"{each[4][0]}:{port}" for each in found]
+        entries = await self._loop.getaddrinfo(name, port, type=1)
+        return [f"[{each[4][0]}]:{port}" if ":" in str(each[4][0]) else f"{each[4][0]}:{port}" for each in entries]
 
     async def _join(self, address: str) -> None:
         node = Node(address)

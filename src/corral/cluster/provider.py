@@ -58,10 +58,10 @@ class WorkerSandbox(FramedProvider):
     """Runs programs on other machines, on which `corral worker` runs. Tools stay here.
 
     `workers` are addresses, host:port. `discover` finds them instead, or in addition: `dns:name:port`, or an async
-    function that returns addresses. `secret` is what hosts and workers share, by default the environment variable
+    function that returns addresses. `secret` is shared by hosts and workers, by default the environment variable
     CORRAL_WORKER_SECRET. `tls` is a context with this host's certificate, in place of a secret or in addition;
-    `server_name` is the name in the workers' certificates, if it is not the address. `containment` is what you know of
-    the workers, and what results show; workers of a lower tier are not used. A start waits up to `wait_seconds` while
+    `server_name` is the name in the workers' certificates, if it is not the address. `containment` is your knowledge of
+    the workers, and is shown by results; workers of a lower tier are not used. A start waits up to `wait_seconds` while
     all workers are full. `local` runs executions with session files on this machine, by language; without it they are
     refused.
 
@@ -309,7 +309,7 @@ class _WorkerChannel(GuestChannel):
             self._peer.abort()
         self._fleet.release(self._node)
 
-    # --- what the worker sends
+    # --- records of the worker
 
     def _take(self, kind: int, payload: bytes) -> None:
         if not self.opened.done():
