@@ -14,6 +14,7 @@ MATRIX: dict[str, int] = {
     "chat": 6,
     "checking": 12,
     "cli": 7,
+    "cluster": 31,
     "docs": 12,
     "e2e": 91,
     "environments": 7,
