@@ -10,7 +10,7 @@ from tests.census import COLLECTED, Counted
 
 MATRIX: dict[str, int] = {
     "bench": 8,
-    "bridges": 211,
+    "bridges": 471,
     "chat": 6,
     "checking": 12,
     "cli": 7,
@@ -24,7 +24,7 @@ MATRIX: dict[str, int] = {
     "model": 11,
     "newcomer": 1,
     "packages": 21,
-    "policy": 3,
+    "policy": 10,
     "programs": 1,
     "protocols": 2,
     "running": 42,

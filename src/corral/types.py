@@ -265,7 +265,7 @@ class Doubt:
     parameter: str | None = None
     """Parameter with the doubtful destination, if it is about one."""
     destination: str | None = None
-    """The destination, as it was compared: without capital letters and outer spaces."""
+    """The destination in the form that is compared: without capital letters and outer spaces."""
     origin: str | None = None
     """Origin of the destination: the first result that contains it."""
 

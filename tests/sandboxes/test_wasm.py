@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from corral import Corral, ExecutionResult, Limits
+from corral import Corral, ExecutionContext, ExecutionResult, Limits
 from corral.errors import MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
 from corral.sandboxes import DenoSandbox, wasm
@@ -103,6 +103,14 @@ async def test_programs_do_not_share_random_numbers_or_globals(corral: Corral) -
     first, second = [(await corral.execute(program)).value for _ in range(2)]
     assert first[0] == second[0] == "undefined"
     assert not {*first[1:]} & {*second[1:]}
+
+
+async def test_programs_of_two_users_are_in_two_processes() -> None:
+    async with open_corral(sandbox := WasmSandbox(pool_size=0)) as corral:
+        for user_id in ("ann", "bob", "ann"):
+            assert (await corral.execute("return 1", context=ExecutionContext(user_id=user_id))).value == 1
+        boxes = [box for each in sandbox._servers._boxes.values() for box in each]
+        assert len({box._guest.process.pid for box in boxes if isinstance(box, ForkServer)}) == len(boxes) == 2
 
 
 async def test_the_functions_of_the_server_and_strings_as_code_are_out_of_reach(corral: Corral) -> None:

@@ -227,7 +227,7 @@ async def test_the_process_is_jailed_and_ends_with_its_shell() -> None:
         assert status["Uid"].split()[0] != "0"
         assert str(1 << 30) in Path(f"/proc/{pid}/limits").read_text().split("Max data size")[1].splitlines()[0]
     assert not _interpreters(before)
-    assert descriptors() == open_before
+    assert descriptors() <= open_before  # an earlier test's may close meanwhile
 
 
 async def test_a_command_that_cannot_be_cancelled_ends_with_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

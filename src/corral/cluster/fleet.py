@@ -401,7 +401,7 @@ class Fleet:
         """Opens a connection, on which both sides have proved who they are.
 
         Raises:
-            OSError, TimeoutError, WireError: there is none.
+            OSError, TimeoutError, WireError: the worker does not answer, or the proof is wrong.
         """
         host, port = split_address(address)
         name = (self._server_name or host) if self._tls is not None else None

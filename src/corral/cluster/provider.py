@@ -286,7 +286,7 @@ class _WorkerChannel(GuestChannel):
         return self._traces or PostMortem()
 
     async def aclose(self) -> None:
-        """Has the worker end the guest. The connection is kept once it has confirmed that; nobody waits for it."""
+        """Has the worker end the guest. Does not wait; the connection is kept once the worker has confirmed the end."""
         if self._closed or self._left:
             return
         self._closed = True

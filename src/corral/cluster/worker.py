@@ -174,7 +174,7 @@ class Worker:
         """Starts a guest in a place, which `release` frees.
 
         Raises:
-            _RefusedError: there is none.
+            _RefusedError: all places are taken, or the guest does not start.
         """
         config = self._config_of(asked)
         self.live += 1

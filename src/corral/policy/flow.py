@@ -79,15 +79,15 @@ class FlowLabel(NamedTuple):
     changes: bool
     """True if calls have effects that a person should have asked for."""
     known: tuple[str, ...]
-    """Destinations of one's own."""
+    """The host's own destinations."""
 
 
 _UNKNOWN = FlowLabel(untrusted=True, sends=(), changes=False, known=())
 
 
 def _any(values: Iterable[bool | None]) -> bool | None:
-    said = [each for each in values if each is not None]
-    return any(said) if said else None
+    answers = [each for each in values if each is not None]
+    return any(answers) if answers else None
 
 
 # --- destinations --------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ class _Url(NamedTuple):
 
 
 def _lowered(text: str) -> str:
-    """Lowers ASCII letters only. Others are compared as they are: some of them become ASCII when they are lowered."""
+    """Lowers ASCII letters only. Others are compared unchanged: some of them become ASCII in lower case."""
     return text.lower() if text.isascii() else text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "replace")
 
 
@@ -223,7 +223,7 @@ def _is_literal(text: str, start: int, end: int) -> bool:
 
 
 def _is_known(part: str, known: Sequence[str]) -> bool:
-    """True for a destination of one's own: a plain address at `@host`, an address below a URL, or an equal text."""
+    """True for one of the host's own destinations: a plain address at `@host`, an address below a URL, or an equal text."""
     url = _Url.parse(part)
     for each in known:
         own = _lowered(each.strip())
@@ -434,7 +434,7 @@ class ProgramFlow:
         return self.words.contain(text) or self.seen.persons.contain(text)
 
     def expose(self) -> None:
-        """Notes that the model has seen what the program has read."""
+        """Notes that the model has seen the results that the program has read."""
         for tool in list(self.read)[: _MOST_TOOLS - len(self.seen.exposed)]:
             self.seen.exposed[tool] = None
 
@@ -498,7 +498,7 @@ class ProgramFlow:
         )
 
     def _unasked(self, value: object) -> str | None:
-        """Returns the doubt about a change in an exposed session, unless a person wrote all that identifies it."""
+        """Returns the doubt about a change in an exposed session, unless a person wrote every text that identifies it."""
         texts = [text for atom in _atoms(_values(value)) if len(text := _lowered(_text(atom)).strip()) >= _SHORTEST]
         unnamed = [text for text in texts if text not in self.seen.trusted and not self.seen.persons.say(text)]
         if texts and not unnamed:
@@ -601,7 +601,7 @@ class DataFlow:
     def label(self, path: str, tool: Tool) -> FlowLabel:
         """Returns the label of a tool: anything that a file or `@tool` says holds, the most restrictive first.
 
-        Where nothing is said it is conservative: results are untrusted, parameters with the format of an address are
+        Without a label it is conservative: results are untrusted, parameters with the format of an address are
         destinations, and a tool that is not read-only and has none changes something.
         """
         if not self.is_active:
@@ -613,16 +613,16 @@ class DataFlow:
 
     def _new_label(self, path: str, tool: Tool) -> FlowLabel:
         names = dict.fromkeys(names_of(path, tool))
-        given = [label for name in names for label in self._policy.labels(name)]
-        untrusted = _any([tool.untrusted, *(each.untrusted for each in given)])
-        changes = _any([tool.changes, *(each.changes for each in given)])
-        sends = tuple(dict.fromkeys([*tool.sends, *(name for each in given for name in each.sends)]))
+        labels = [label for name in names for label in self._policy.labels(name)]
+        untrusted = _any([tool.untrusted, *(each.untrusted for each in labels)])
+        changes = _any([tool.changes, *(each.changes for each in labels)])
+        sends = tuple(dict.fromkeys([*tool.sends, *(name for each in labels for name in each.sends)]))
         sends = sends or _formats(tool.input_schema)
         return FlowLabel(
             untrusted=untrusted is not False,
             sends=sends,
             changes=(not tool.read_only and not sends) if changes is None else changes,
-            known=tuple(dict.fromkeys([*tool.known, *(known for each in given for known in each.known)])),
+            known=tuple(dict.fromkeys([*tool.known, *(known for each in labels for known in each.known)])),
         )
 
     def begin(

@@ -128,10 +128,10 @@ class Policy:
         rules: list[Rule] = []
         limits: list[Limit] = []
         for each in files.sets:
-            said, matched, counted = each.decide(call)
+            decision, matched, counted = each.decide(call)
             rules += matched
-            if RANKS[said] > RANKS[strictest]:
-                strictest = said
+            if RANKS[decision] > RANKS[strictest]:
+                strictest = decision
             if not each.observes:
                 limits += counted
                 if RANKS[said] > RANKS[decision]:

@@ -71,7 +71,7 @@ def pack_result(result: ExecutionResult) -> dict[str, object]:
 
 
 def result_of(recorded: Recorded, language: Language, pending: Iterable[ApprovalRequest]) -> ExecutionResult:
-    """Returns the result of an execution as it was when it ended or paused."""
+    """Returns the result with which an execution ended or paused."""
     body, rows = recorded.result, {row.sequence: row for row in recorded.calls}
     value, error, containment = body["value"], body["error"], body["containment"]
     read_parts, read_calls = _result_parts()
@@ -124,6 +124,7 @@ def asked_of(
         sequence=row.sequence,
         reason=body["reason"],
         doubts=tuple(Doubt(**each) for each in body.get("doubts", ())),
+        seen=tuple(body.get("seen", ())),
         asked_at=body["asked_at"],
     )
 

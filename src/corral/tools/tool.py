@@ -157,14 +157,14 @@ class Tool(Generic[P, R]):
     can take a `ToolCall` like the tool's own function; its `idempotency_key` ends with `:undo`.
     """
     untrusted: bool | None = None
-    """True if its results have text that others wrote, False if not. None: nobody has said, so a policy that follows
-    data takes it for True."""
+    """True if its results have text that others wrote, False if not. None means unknown, which a policy that
+    follows data treats as True."""
     sends: tuple[str, ...] = ()
     """Parameters that say where something goes, such as `to` or `url`. A dot leads into an object: `message.to`."""
     changes: bool | None = None
     """True if calls have effects that a person should have asked for, such as deletions and payments."""
     known: tuple[str, ...] = ()
-    """Destinations of one's own: `@acme.com`, `https://acme.com`, or a whole value."""
+    """The host's own destinations: `@acme.com`, `https://acme.com`, or a whole value."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)

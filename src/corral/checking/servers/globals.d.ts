@@ -93,7 +93,7 @@ declare var ExecutionEnded: $Made<$CallError<"ExecutionEnded">>, ScopeDenied: $M
 declare var RateLimited: $Made<$CallError<"RateLimited">>, ApprovalDenied: $Made<$CallError<"ApprovalDenied">>;
 declare var PolicyDenied: $Made<$CallError<"PolicyDenied">>;
 declare var EgressBlocked: $Made<$CallError<"EgressBlocked">>, MessageTooLarge: $Made<$CallError<"MessageTooLarge">>;
-declare var MalformedMessage: $Made<$CallError<"MalformedMessage">>;
+declare var MalformedMessage: $Made<$CallError<"MalformedMessage">>, HostLost: $Made<$CallError<"HostLost">>;
 
 // --- bytes
 

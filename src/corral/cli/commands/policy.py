@@ -67,12 +67,12 @@ def _policy(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, policy: Policy, view: Screen) -> int:
-    found = [*asyncio.run(_problems(arguments, policy, view)), *failed_tests(policy)]
-    for each in found:
+    problems = [*asyncio.run(_problems(arguments, policy, view)), *failed_tests(policy)]
+    for each in problems:
         view.out(printable(each))
     rules = sum(len(each.document.rule) for each in policy.rule_sets)
-    view.out(f"{counted(rules, 'rule')}, {counted(_tests(policy), 'test')}, {counted(len(found), 'problem')}")
-    return 1 if found else 0
+    view.out(f"{counted(rules, 'rule')}, {counted(_tests(policy), 'test')}, {counted(len(problems), 'problem')}")
+    return 1 if problems else 0
 
 
 async def _problems(arguments: argparse.Namespace, policy: Policy, view: Screen) -> list[str]:
