@@ -223,7 +223,7 @@ def _is_literal(text: str, start: int, end: int) -> bool:
 
 
 def _is_known(part: str, known: Sequence[str]) -> bool:
-    """True for one of the host's own destinations: a plain address at `@host`, an address below a URL, or an equal text."""
+    """True for one of the host's own destinations: an address at `@host`, an address below a URL, or an equal text."""
     url = _Url.parse(part)
     for each in known:
         own = _lowered(each.strip())
@@ -498,7 +498,7 @@ class ProgramFlow:
         )
 
     def _unasked(self, value: object) -> str | None:
-        """Returns the doubt about a change in an exposed session, unless a person wrote every text that identifies it."""
+        """Returns the doubt about a change in an exposed session, unless a person wrote all the texts in it."""
         texts = [text for atom in _atoms(_values(value)) if len(text := _lowered(_text(atom)).strip()) >= _SHORTEST]
         unnamed = [text for text in texts if text not in self.seen.trusted and not self.seen.persons.say(text)]
         if texts and not unnamed:

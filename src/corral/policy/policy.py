@@ -128,14 +128,14 @@ class Policy:
         rules: list[Rule] = []
         limits: list[Limit] = []
         for each in files.sets:
-            decision, matched, counted = each.decide(call)
+            answer, matched, counted = each.decide(call)
             rules += matched
-            if RANKS[decision] > RANKS[strictest]:
-                strictest = decision
+            if RANKS[answer] > RANKS[strictest]:
+                strictest = answer
             if not each.observes:
                 limits += counted
-                if RANKS[said] > RANKS[decision]:
-                    decision = said
+                if RANKS[answer] > RANKS[decision]:
+                    decision = answer
         if len(files.sets) > 1:
             rules.sort(key=lambda rule: RANKS[rule.do], reverse=True)
         first = rules[0] if rules else None
