@@ -11,8 +11,10 @@ WRONG = [
     ("run.ts", "unknown command 'run.ts'; did you mean corral run run.ts?", "corral"),
     (
         "xyz",
-        "unknown command 'xyz'; known: run, check, types, serve, chat, shell, worker, mcp, packages, policy, audit, executions, "
-        "doctor",
+        (
+            "unknown command 'xyz'; known: run, check, types, serve, chat, shell, worker, mcp, packages, policy, audit, "
+            "executions, doctor"
+        ),
         "corral",
     ),
     ("--verson", "corral has no option --verson; did you mean --version?", "corral"),
