@@ -28,7 +28,7 @@ MATRIX: dict[str, int] = {
     "programs": 1,
     "protocols": 2,
     "running": 42,
-    "sandboxes": 10,
+    "sandboxes": 12,
     "security": 26,
     "sessions": 55,
     "shells": 387,

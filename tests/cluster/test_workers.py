@@ -159,10 +159,10 @@ async def test_a_host_that_stood_still_loses_no_worker(shared: WorkerProcess) ->
 
 
 async def test_a_drained_worker_finishes_its_programs_and_gets_no_more(
-    start: Callable[..., WorkerProcess], shared: WorkerProcess
+    start: Callable[..., WorkerProcess],
 ) -> None:
-    first, gate = start("--probe-port", "0"), Gate()
-    async with corral_over(first.address, shared.address, gate=gate) as corral:
+    first, second, gate = start("--probe-port", "0"), start(), Gate()
+    async with corral_over(first.address, second.address, gate=gate) as corral:
         async with held(corral, gate, 5) as results:
             first.signal(signal.SIGTERM)
             await until(lambda: probe(first.probes) == (503, "draining\n"))

@@ -457,13 +457,13 @@ async def test_many_executions_run_at_once(corral: Corral) -> None:
 async def test_a_missing_engine_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path("/nowhere/deno"))
     with pytest.raises(StartFailed, match="/nowhere/deno"):
-        await Corral(check=False).execute("return 1")
+        await Corral(sandbox=DenoSandbox(), check=False).execute("return 1")
 
 
 async def test_an_engine_that_does_not_start_the_guest_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corral.sandboxes.deno._engine", lambda: Path("/bin/false"))
     with pytest.raises(StartFailed, match="the engine did not start: status 1"):
-        await Corral(check=False).execute("return 1")
+        await Corral(sandbox=DenoSandbox(), check=False).execute("return 1")
 
 
 def test_an_interrupt_ends_a_script_and_its_guest(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from threading import Lock
 from typing import TypeVar
 
-import anyio
 from typing_extensions import override
 
 from corral.errors import MissingExtra, StartFailed
@@ -35,7 +35,8 @@ class AutomaticSandbox(SandboxProvider):
         self._effect = effect
         """Effect of the portable engine, for the log."""
         self._chosen: SandboxProvider | None = None
-        self._choosing = anyio.Lock()
+        self._without: SandboxProvider | None = None
+        self._loading = Lock()  # programs of several threads can be the first
         self.without_jail: str | None = None
         """Reason why no jailed engine is used; None if one is, or if nothing has started yet."""
         if not can_limit:
@@ -43,7 +44,7 @@ class AutomaticSandbox(SandboxProvider):
             with suppress(MissingExtra):
                 engine: SandboxProvider = load_by_name("corral.sandboxes", portable)
                 if engine.capabilities.enforces >= LIMITS_OF_SANDBOXES:
-                    self._chosen = engine
+                    self._chosen = self._without = engine
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - of the engine, so it can change
@@ -72,22 +73,22 @@ class AutomaticSandbox(SandboxProvider):
         return await self._first_that_works(_working_space_host, config)
 
     async def aclose(self) -> None:
-        await self._engine.aclose()
+        for engine in filter(None, (self._jailed, self._without)):
+            await engine.aclose()
 
     async def _first_that_works(
         self, action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]], config: SandboxConfig
     ) -> T:
         if self._chosen is None:
-            async with self._choosing:
+            required = "landlock" if config.required_tier == "none" else config.required_tier
+            try:
+                result = await action(self._jailed, config.model_copy(update={"required_tier": required}))
+            except StartFailed as error:
                 if self._chosen is None:
-                    required = "landlock" if config.required_tier == "none" else config.required_tier
-                    try:
-                        result = await action(self._jailed, config.model_copy(update={"required_tier": required}))
-                        self._chosen = self._jailed
-                    except StartFailed as error:
-                        await self._jailed.aclose()
-                        result = await self._without_jail(action, config, error)
-                    return result
+                    return await self._without_jail(action, config, error)
+            else:
+                self._chosen = self._chosen or self._jailed
+                return result
         return await action(self._engine, config)
 
     async def _without_jail(
@@ -101,19 +102,18 @@ class AutomaticSandbox(SandboxProvider):
         Raises:
             StartFailed: none works whose containment is sufficient.
         """
-        with suppress(MissingExtra):
-            portable: SandboxProvider = load_by_name("corral.sandboxes", self._portable)
-            try:
-                result = await action(portable, config)
-            except StartFailed:
-                await portable.aclose()
-            else:
+        with suppress(MissingExtra, StartFailed):
+            with self._loading:
+                portable: SandboxProvider = self._without or load_by_name("corral.sandboxes", self._portable)
+                self._without = portable
+            result = await action(portable, config)
+            if self._chosen is None:
                 self._chosen, self.without_jail = portable, str(error)
                 logger.warning("programs in %s, as %s fails: %s", self._effect, self._jailed.name, error)
-                return result
+            return result
         if config.required_tier == "none":
             result = await action(self._jailed, config)
-            self._chosen = self._jailed
+            self._chosen = self._chosen or self._jailed
             return result
         reason = str(error) if can_limit else NO_JAIL
         raise StartFailed(reason if WITHOUT_JAIL in reason else f"{reason}. {WITHOUT_JAIL}") from error
