@@ -143,13 +143,13 @@ def expect_narrowing(seed: int) -> None:
 
 
 def test_more_rules_never_allow_more_and_order_means_nothing() -> None:
-    for seed in range(2_000):
+    for seed in range(500):
         expect_narrowing(seed)
 
 
 @pytest.mark.matrix("2,000 of the same policies; here 100,000 in a minute")
 def test_more_rules_never_allow_more_in_a_hundred_thousand_policies() -> None:
-    for seed in range(2_000, 102_000):
+    for seed in range(500, 100_500):
         expect_narrowing(seed)
 
 

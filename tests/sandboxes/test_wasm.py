@@ -6,14 +6,18 @@ from __future__ import annotations
 
 import json
 import random
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, cast
 
 import pytest
+from typing_extensions import override
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits
+from corral.egress import Network
 from corral.errors import MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
 from corral.sandboxes import DenoSandbox, wasm
@@ -111,6 +115,47 @@ async def test_programs_of_two_users_are_in_two_processes() -> None:
             assert (await corral.execute("return 1", context=ExecutionContext(user_id=user_id))).value == 1
         boxes = [box for each in sandbox._servers._boxes.values() for box in each]
         assert len({box._guest.process.pid for box in boxes if isinstance(box, ForkServer)}) == len(boxes) == 2
+
+
+FETCHES = """
+const reply = await fetch("URL/a?b=ü");
+const sent = await fetch("URL/c", { method: "POST", body: JSON.stringify({ q: 1 }), headers: { "x-own": "1" } });
+const texts = await Promise.all([1, 2, 3].map(async (each) => (await fetch(`URL/${each}`)).text()));
+const refused = await fetch("http://127.0.0.1:1/").catch((error) => `${error}`);
+return [reply.status, reply.ok, reply.headers.get("content-type"), await reply.json(), await sent.json(), texts, refused];
+"""
+
+
+async def test_requests_are_those_of_v8(warm_wasm: WasmSandbox, warm_deno: DenoSandbox) -> None:
+    values: list[object] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        network = Network(allow=[url], exempt_networks=["127.0.0.0/8"])
+        for sandbox in (warm_wasm, warm_deno):
+            async with Corral(sandbox=sandbox, network=network, check=False) as corral:
+                values.append((await corral.execute(FETCHES.replace("URL", url))).value)
+        server.shutdown()
+    assert values[0] == values[1]
+    expected = [200, True, "application/json", {"path": "/a?b=%C3%BC", "body": ""}]
+    assert cast("list[object]", values[0])[:4] == expected
+
+
+class _Echo(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+        reply = json.dumps({"path": self.path, "body": body}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(reply)))
+        self.end_headers()
+        self.wfile.write(reply)
+
+    do_POST = do_GET  # noqa: N815
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Writes nothing."""
 
 
 async def test_the_functions_of_the_server_and_strings_as_code_are_out_of_reach(corral: Corral) -> None:
