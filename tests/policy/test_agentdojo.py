@@ -114,7 +114,7 @@ async def test_people_are_asked_about_few_tasks_and_no_reading_one(language: Lan
 
 
 @pytest.mark.matrix("tests/policy/test_flow.py shows why taint is of a session; here how many attacks it stops")
-def test_taint_of_one_execution_lets_most_attacks_through() -> None:
+def test_taint_of_one_execution_lets_many_attacks_through() -> None:
     """The unit of taint must not become one execution: an injected program reads nothing, it only sends."""
     sends = {name for line in LABELS.read_text().split("[[label]]") if "sends =" in line for name in _named(line)}
     untrusted = {
@@ -135,7 +135,7 @@ def test_taint_of_one_execution_lets_most_attacks_through() -> None:
                 world.call(call.function, call.args)
             tainted = tainted or any(fnmatchcase(call.function, name) for name in untrusted)
         reached += attack.reached(before, world.environment)
-    assert reached > count / 2
+    assert reached > count / 3
 
 
 def _named(text: str) -> list[str]:
