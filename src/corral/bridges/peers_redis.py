@@ -175,9 +175,11 @@ class RedisPeers(Peers):
         assert self._client is not None
         lease = str(round(lease_seconds * 1000))
         arguments = self._name, self._instance, self._own_url, lease
-        async with asyncio.timeout(self._lease_seconds / 3):
-            answer = await self._client.eval(_RENEW, 2, *self._keys, *arguments)
-        self._looked = time.monotonic()
+        try:
+            async with asyncio.timeout(self._lease_seconds / 3):
+                answer = await self._client.eval(_RENEW, 2, *self._keys, *arguments)
+        finally:
+            self._looked = time.monotonic()  # also after a failure, or all who wait to look would time out in turn
         texts: list[str] = [each.decode() if isinstance(each, bytes) else each for each in answer]
         if len(texts) == 1:
             return texts[0].partition(" ")[2]
