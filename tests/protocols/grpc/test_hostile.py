@@ -9,8 +9,12 @@ from typing import Any
 import grpc
 import pytest
 
+from corral import Corral, ExecutionContext, tool
+from corral.bridges.peers import Peers
 from corral.calls import RemoteExecution
+from corral.calls.tokens import ExecutionTokens, Key, KeyRing
 from corral.protocols.grpc import bridge, methods
+from corral.protocols.grpc.bridge import GrpcBridge
 from tests.bridges.http.serving import PATIENCE_SECONDS
 from tests.protocols.grpc.serving import Client, GrpcServed
 
@@ -40,6 +44,31 @@ def test_refused_tokens_are_audited(served: GrpcServed) -> None:
     assert status(served, [("authorization", "Bearer no")]) == "UNAUTHENTICATED"
     served.flush()
     assert [(event.protocol, event.code) for event in served.audit.events] == [("grpc", "invalid_token")]
+
+
+@pytest.mark.anyio
+async def test_the_token_of_another_host_is_refused_with_the_name_of_that_host() -> None:
+    keys = KeyRing(Key("shared", "the key that both hosts of this test share"))
+    token = ExecutionTokens(keys).issue("execution-1", ExecutionContext(user_id="ada"), host="b")
+    server, ran = GrpcBridge(), list[str]()
+
+    @tool
+    def note() -> None:
+        """Notes that it ran."""
+        ran.append("note")
+
+    host = Peers("a", {"b": "http://127.0.0.1:1"}, secret="s" * 32)
+    metadata = [("authorization", f"Bearer {token}")]
+    async with (
+        Corral([note], bridge=server, tokens=ExecutionTokens(keys), peers=host, check=False),
+        grpc.aio.insecure_channel(server.address) as channel,
+    ):
+        make: Any = channel.unary_unary
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await make("/corral.tools.Tools/note")(b"", metadata=metadata, timeout=PATIENCE_SECONDS)
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "belongs to the host 'b', and gRPC requests are not forwarded" in (raised.value.details() or "")
+    assert ran == []
 
 
 def test_messages_that_do_not_come(
