@@ -49,11 +49,12 @@ def release(root: Path, version: str, *, placeholders: bool = False) -> Path:
     """
     if _run(root, "git", "status", "--porcelain"):
         raise Refused("the checkout has changes; commit or discard them first")
+    number = _parse_version(version)
     tags = _run(root, "git", "tag", "--list").split()
     if f"v{version}" in tags:
         raise Refused(f"the tag v{version} exists; choose a later version")
     earlier = [Version(tag[1:]) for tag in tags if re.fullmatch(r"v\d+(\.\d+)*\w*", tag)]
-    if earlier and Version(version) <= max(earlier):
+    if earlier and number <= max(earlier):
         raise Refused(f"{version} is not later than {max(earlier)}, which was released")
     set_version(root, version, datetime.datetime.now(datetime.UTC).date(), placeholders=placeholders)
     try:
@@ -77,12 +78,7 @@ def set_version(root: Path, version: str, date: datetime.date, *, placeholders: 
     Raises:
         Refused: The version is not valid, the change log has no unreleased section, or an address is an example.
     """
-    try:
-        normal = str(Version(version))
-    except InvalidVersion:
-        normal = None
-    if normal != version:
-        raise Refused(f"{version!r} is not a version as in PEP 440" + (f"; write {normal}" if normal else ""))
+    _parse_version(version)
     project_file, log_file = root / "pyproject.toml", root / "CHANGELOG.md"
     project = project_file.read_text(encoding="utf-8")
     urls: Mapping[str, str] = tomllib.loads(project)["project"]["urls"]
@@ -93,6 +89,16 @@ def set_version(root: Path, version: str, date: datetime.date, *, placeholders: 
         raise Refused("CHANGELOG.md needs one heading such as '## 0.2.0 (unreleased)'")
     log_file.write_text(_UNRELEASED.sub(f"## {version} ({date})", log), encoding="utf-8")
     project_file.write_text(_VERSION.sub(f'version = "{version}"', project, count=1), encoding="utf-8")
+
+
+def _parse_version(version: str) -> Version:
+    try:
+        number = Version(version)
+    except InvalidVersion:
+        raise Refused(f"{version!r} is not a version as in PEP 440") from None
+    if str(number) != version:
+        raise Refused(f"{version!r} is not a version as in PEP 440; write {number}")
+    return number
 
 
 def check_packages(root: Path, packages: Path, version: str) -> None:

@@ -67,6 +67,8 @@ def test_a_release_needs_a_clean_checkout_and_a_later_version(project: Path) -> 
         release(project, "0.2.0")
     with pytest.raises(Refused, match=r"0\.1\.5 is not later than 0\.2\.0"):
         release(project, "0.1.5")
+    with pytest.raises(Refused, match="'later' is not a version"):
+        release(project, "later")
 
 
 def test_dependencies_for_development_are_locked_without_addresses() -> None:
