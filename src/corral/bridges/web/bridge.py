@@ -148,12 +148,10 @@ class BridgeApp(ABC):
         try:
             try:
                 grant = self._host.find(head.token)
-            except IssuedElsewhere as error:
-                peers = self._host.peers
-                if head.forwarded is None and peers is not None and await peers.knows(error.host):
+            except InvalidToken as error:
+                peers = self._host.peers if head.forwarded is None else None
+                if isinstance(error, IssuedElsewhere) and peers is not None and await peers.knows(error.host):
                     return await peers.forward(error.host, head.scope, receive, send)
-                return self.refuse(head, await _refusal(self._host, head, self._bridge.name))
-            except InvalidToken:
                 return self.refuse(head, await _refusal(self._host, head, self._bridge.name))
             return await answer(head, grant, receive, send)
         except (BridgeError, AccessDenied, CallBudgetExceeded) as error:
