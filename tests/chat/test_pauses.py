@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import anyio
 import httpx
 import pytest
 
-from corral import ApprovalRequest, Approved, Corral, ExecutionContext, Later, tool
+from corral import ApprovalRequest, Approved, Corral, ExecutionContext, ExecutionResult, Later, tool
 from corral.chat import ChatBounds, ChatStore, ChatTurn, Part, SqliteChats, chat_app
 from corral.ledger import SqliteLedger
+from corral.running.executions import Executions
 from corral.sandboxes import DenoSandbox
 from corral.types import MayDecide
 from tests.chat.conftest import Browser, parts_of
@@ -60,7 +62,7 @@ class Host:
 
     @asynccontextmanager
     async def server(
-        self, replies: int = 3, may_decide: MayDecide | None = None
+        self, replies: int = 3, may_decide: MayDecide | None = None, messages: int = 200
     ) -> AsyncGenerator[tuple[Browser, Corral]]:
         ledger = SqliteLedger(self._folder / "runs.db", keys={})
         async with Corral(
@@ -73,7 +75,7 @@ class Host:
         ) as corral:
             store: ChatStore = SqliteChats(self._folder / "chats.db")
             self.agent = Durable(corral)
-            bounds = ChatBounds(replies=replies)
+            bounds = ChatBounds(replies=replies, messages=messages)
             app: Any = chat_app(corral, self.agent, authenticate=_user, store=store, bounds=bounds)
             yield Browser(app, "ann"), corral
             await store.aclose()
@@ -287,6 +289,53 @@ async def test_a_time_line_a_fork_and_an_undo_are_for_the_owner_of_the_execution
         assert refused.status_code == 200  # the conversation tells why
         told = (await ended(ann))["messages"][-1]["parts"][-1]["text"]
         assert told.startswith("The program could not be run again: fork(at=3): call 2 was rolled back")
+
+
+async def test_a_fork_that_is_stopped_before_it_begins_makes_no_call(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with host.server() as (ann, _):
+        await ann.send(LONG)
+        first = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        called, go_on = anyio.Event(), anyio.Event()
+        fork = Executions.fork
+
+        async def late(*arguments: Any, **options: Any) -> ExecutionResult:
+            called.set()
+            await go_on.wait()
+            return await fork(*arguments, **options)
+
+        monkeypatch.setattr(Executions, "fork", late)
+        await ann.client.post(f"/api/executions/{first['id']}/fork", json={"at": 1})
+        await called.wait()
+        assert (await ann.client.post("/api/chat/talk/stop")).json() == {"stopped": True}
+        go_on.set()
+        await ended(ann)
+        assert host.done == ["a", "b"]
+
+
+async def test_a_ledger_that_cannot_be_read_leaves_the_page_of_an_execution(host: Host, tmp_path: Path) -> None:
+    async with host.server() as (ann, _):
+        await ann.send("return await tools.note({ text: 'a' })")
+        data = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as database, database:
+            database.execute("UPDATE executions SET head = x'00'")
+        seen = await ann.get(f"/api/executions/{data['id']}")
+        assert (seen["status"], "recorded" in seen) == ("succeeded", False)
+        timeline = await ann.client.get(f"/api/executions/{data['id']}/timeline")
+        assert (timeline.status_code, "cannot be read" in timeline.json()["error"]) == (409, True)
+
+
+async def test_a_conversation_that_is_full_takes_no_fork(host: Host) -> None:
+    async with host.server(messages=3) as (ann, _):
+        await ann.send("return await tools.note({ text: 'a' })")
+        data = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        refused = await ann.client.post(f"/api/executions/{data['id']}/fork", json={"at": 1})
+        assert (refused.status_code, refused.json()) == (
+            422,
+            {"error": "the conversation has 2 messages; start a new one"},
+        )
+        assert host.done == ["a"]
 
 
 async def test_an_execution_without_a_ledger_has_no_time_line(warm_deno: DenoSandbox) -> None:

@@ -324,10 +324,7 @@ class _ChatServer:
         before = [each["id"] for each in conversation.messages]
         if message["id"] in before:  # the user edited it, or wants another reply
             del conversation.messages[before.index(message["id"]) :]
-        if len(conversation.messages) + 2 > self.bounds.messages:
-            raise HTTPException(422, f"the conversation has {len(before)} messages; start a new one")
-        if len(json.dumps(conversation.messages)) > (most := self.bounds.conversation_bytes):
-            raise HTTPException(422, f"the conversation has more than {most} bytes, the maximum; start a new one")
+        self._expect_short(conversation)
         conversation.messages.append(message)
         conversation.updated = time.time()
         if not conversation.title:
@@ -336,6 +333,13 @@ class _ChatServer:
         reply = self._start(conversation, context, owner)
         await reply.save(None)
         return self._stream(reply)
+
+    def _expect_short(self, conversation: Conversation) -> None:
+        """Refuses two more messages in a conversation that is full."""
+        if len(conversation.messages) + 2 > self.bounds.messages:
+            raise HTTPException(422, f"the conversation has {len(conversation.messages)} messages; start a new one")
+        if len(json.dumps(conversation.messages)) > (most := self.bounds.conversation_bytes):
+            raise HTTPException(422, f"the conversation has more than {most} bytes, the maximum; start a new one")
 
     async def _expect_room(self, owner: Owner, conversation_id: str) -> None:
         if self._replies.find(owner, conversation_id) is not None:
@@ -570,7 +574,7 @@ class _ChatServer:
     async def _status(self, context: ExecutionContext, data: Mapping[str, Any]) -> str:
         """Returns the status of a recorded execution that does not run now."""
         recorded = None
-        with suppress(ConfigError):  # there is no ledger
+        with _refused(), suppress(ConfigError):  # there is no ledger
             recorded = await self.corral.executions.find(data["id"])
         if recorded is None or Owner(recorded.organization_id, recorded.user_id) != owner_of(context):
             raise HTTPException(404, "the execution is not in a ledger")
@@ -598,6 +602,7 @@ class _ChatServer:
         conversation = await self.store.load(owner, session)
         if conversation is None:
             raise HTTPException(409, "the conversation of the execution was deleted, so it cannot be run again there")
+        self._expect_short(conversation)
         await self._expect_room(owner, session)
         run = partial(self.corral.executions.fork, data["id"], at=options.at, source=options.source)
         self._start(conversation, context, owner, _Continuation(self.corral, self.agent, run, None, "run again"))
@@ -703,14 +708,18 @@ class _Continuation:
 
     async def reply(self, turn: ChatTurn) -> AsyncIterator[Part]:
         names: set[str] = set()
+        is_stopped = False
 
         def note(event: Event) -> None:
             names.add(event.execution_id)
+            if is_stopped:  # before the program had begun
+                self.corral.executions.cancel(event.execution_id)
 
         running = asyncio.ensure_future(self.run(context=turn.context, on_event=note))
         try:
             result = await asyncio.shield(running)
         except asyncio.CancelledError:
+            is_stopped = True
             for name in names:
                 self.corral.executions.cancel(name)
             await asyncio.wait([running])
