@@ -12,7 +12,7 @@ import pytest
 from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, Later, Tool, define_tool, tool
 from corral.ledger import MemoryLedger
 from corral.policy import Policy
-from corral.policy.flow import LOST, DataFlow, ProgramFlow
+from corral.policy.flow import LOST, DataFlow, ProgramFlow, _Words  # pyright: ignore[reportPrivateUsage]
 from corral.types import Decision, Language, References
 
 pytestmark = pytest.mark.anyio
@@ -495,3 +495,29 @@ async def test_a_resumed_program_is_as_exposed_as_before() -> None:
 
 def _later(_: ApprovalRequest) -> Later:
     return Later()
+
+
+def test_a_conversation_beyond_the_bound_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    find = _Words._find  # pyright: ignore[reportPrivateUsage]
+
+    def counted(words: _Words, text: str) -> None:
+        searched.append(text)
+        find(words, text)
+
+    monkeypatch.setattr(_Words, "_find", counted)
+    conversation = [f"write to user{number}@partner.example {'x' * 1_000}" for number in range(600)]
+    flow = Flow(asked=conversation)
+    first = flow.begin().seen.persons
+    assert first.name("user599@partner.example")
+    assert not first.name("user0@partner.example")
+    assert len(searched) < 300
+    searched.clear()
+    flow.asked = [*conversation, "and to ann@partner.example"]
+    again = flow.begin().seen.persons
+    assert again.name("ann@partner.example")
+    assert again.name("user599@partner.example")
+    assert len(searched) < 300
+    searched.clear()
+    assert flow.begin().seen.persons is again
+    assert searched == []

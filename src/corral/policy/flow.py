@@ -149,22 +149,29 @@ class _Words:
         self._urls: dict[str, list[_Url]] = {}
         self.chars = 0
 
-    def add(self, text: str) -> None:
-        """Adds a text. Beyond the bound, the oldest ones are forgotten."""
-        lowered = _lowered(text[:_SESSION_CHARS])
-        if not lowered or lowered in self._texts:
-            return
-        self._texts[lowered] = None
-        self.chars += len(lowered)
+    def add(self, *texts: str) -> None:
+        """Adds texts, the oldest first. Beyond the bound, the oldest ones are forgotten."""
+        newest: list[str] = []
+        room = _SESSION_CHARS
+        for text in reversed(texts):
+            newest.append(_lowered(text[:_SESSION_CHARS]))
+            room -= len(newest[-1])
+            if room <= 0:
+                break
+        # forgotten texts are not added anew by the next program of a long conversation
+        if room < 0 and len(newest) > 1:
+            newest.pop()
+        added = [each for each in dict.fromkeys(reversed(newest)) if each and each not in self._texts]
+        self._texts.update(dict.fromkeys(added))
+        self.chars += sum(map(len, added))
         if self.chars > _SESSION_CHARS:
             while self.chars > _SESSION_CHARS:
                 self.chars -= len(self._texts.popitem(last=False)[0])
             self._emails.clear()
             self._urls.clear()
-            for each in self._texts:
-                self._find(each)
-        else:
-            self._find(lowered)
+            added = list(self._texts)
+        for each in added:
+            self._find(each)
 
     def _find(self, text: str) -> None:
         for match in _FINDING.finditer(text):
@@ -654,8 +661,7 @@ class DataFlow:
             own = Seen()
             own.exposed = seen.exposed
             seen = own
-        for text in asked:
-            seen.persons.add(text)
+        seen.persons.add(*asked)
         self._evict()
         return ProgramFlow(self, seen, source, shares=shares)
 
