@@ -521,3 +521,44 @@ def test_a_conversation_beyond_the_bound_is_searched_once(monkeypatch: pytest.Mo
     searched.clear()
     assert flow.begin().seen.persons is again
     assert searched == []
+
+
+def test_a_program_cannot_cause_searches_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.policy.flow._SEARCH_WORK", 1_000)
+    asked = f"delete file1 and file2 {'x' * 70}"
+    flow = Flow(asked=[asked]).exposed()
+    assert flow.call(flow.begin(), "delete", path=["file1", "file2"]) == []
+    (doubt,) = flow.call(flow.begin(), "delete", path=["file1"] * 100)
+    assert "no person asked for" in doubt
+    assert flow.call(flow.begin(), "send", to=["file1"] * 5) == []
+    assert flow.call(flow.begin(), "send", to=["file1"] * 100) != []
+
+    flow = Flow(asked=[asked])
+    program = flow.begin()
+    flow.call(program, "read_mail", MAIL)
+    program.shows(["file1"] * 5)
+    assert not program.seen.exposed
+    program.shows(["file1"] * 100)
+    assert program.seen.exposed
+
+
+def test_a_text_that_occurs_everywhere_is_looked_at_in_some_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[int] = []
+
+    def counted(text: str, start: int, end: int) -> bool:  # noqa: ARG001
+        places.append(start)
+        return False
+
+    monkeypatch.setattr("corral.policy.flow._stands_alone", counted)
+    words = _Words()
+    words.add("a" * 100_000)
+    assert not words.say("aaa")
+    assert len(places) == 10_000
+
+
+def test_inputs_without_text_take_no_memory() -> None:
+    flow = Flow()
+    program = flow.begin()
+    flow.call(program, "contacts", "someone@else.example", query=["", " ", "ann", "ann"] * 1_000)
+    assert list(program.seen._inputs) == ["query", "ann"]  # pyright: ignore[reportPrivateUsage]
+    assert program.seen.trusted == {"someone@else.example"}

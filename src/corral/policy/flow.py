@@ -43,6 +43,11 @@ _DIGITS = 1_000
 _MOST_ATOMS = 20_000
 """Maximum number of texts and numbers that are looked at in one value."""
 _SHOWN_CHARS = 120
+_MOST_PLACES = 10_000
+"""Maximum number of occurrences of one text that are looked at. `aa` occurs everywhere in a long row of `a`."""
+_SEARCH_WORK = 100_000_000
+"""Maximum characters that are searched for the texts of one program, which takes less than half a second. Further texts
+count as written by nobody."""
 _ECHO_WORK = 4_000_000
 """Maximum characters compared to find out if a trusted result repeats an input."""
 
@@ -200,9 +205,11 @@ class _Words:
         """True if a text occurs in them, with no part of a word or an address directly before or after it."""
         if len(text) < _SHORTEST:
             return False
+        left = _MOST_PLACES
         for each in self._texts:
             start = each.find(text)
-            while start >= 0:
+            while start >= 0 and left > 0:
+                left -= 1
                 if self._is_whole(each, start, start + len(text)):
                     return True
                 start = each.find(text, start + 1)
@@ -318,7 +325,7 @@ class Seen:
         """Whole values in results of trusted tools."""
         self.allowed: set[tuple[str, str, str]] = set()
         """Destinations that a person has allowed for the session: tool, parameter, value."""
-        self._inputs: list[str] = []
+        self._inputs: dict[str, None] = {}
         self._inputs_chars = 0
         self._outputs: list[_Output] = []
         self.chars = 0
@@ -334,10 +341,12 @@ class Seen:
         """Notes an input of a trusted tool, which might repeat it in a result."""
         for atom in _atoms(value):
             text = _lowered(_text(atom)).strip()
+            if not text or text in self._inputs:
+                continue
             self._inputs_chars += len(text)
             if self._inputs_chars > _SESSION_CHARS:
                 return
-            self._inputs.append(text)
+            self._inputs[text] = None
 
     def trust(self, value: object) -> None:
         """Notes the whole values of a trusted result. A value that repeats an input of a trusted tool does not count:
@@ -350,7 +359,7 @@ class Seen:
             budget -= self._inputs_chars
             if budget < 0 or count > _MOST_ATOMS or self.chars + len(text) > _SESSION_CHARS:
                 return
-            if len(text) >= _SHORTEST and not any(text in each or each in text for each in self._inputs if each):
+            if len(text) >= _SHORTEST and not any(text in each or each in text for each in self._inputs):
                 self.trusted.add(text)
                 self.chars += len(text)
 
@@ -379,6 +388,7 @@ class ProgramFlow:
         self._is_remote = source is None
         self._short = _SHORT_CHARS
         self._digits = _DIGITS
+        self._work = _SEARCH_WORK
 
     @cached_property
     def words(self) -> _Words:
@@ -421,7 +431,7 @@ class ProgramFlow:
 
         The words of the program and of persons cannot instruct the model, nor can a few numbers.
         """
-        if not self.read:
+        if self.read.keys() <= self.seen.exposed.keys():
             return
         for count, atom in enumerate(_atoms(value)):
             if count > _MOST_ATOMS or not self._is_harmless(atom):
@@ -438,7 +448,14 @@ class ProgramFlow:
         if len(text) < _SHORTEST:
             self._short -= len(text)
             return self._short >= 0
-        return self.words.contain(text) or self.seen.persons.contain(text)
+        return self._can_search(self.words, self.seen.persons) and (
+            self.words.contain(text) or self.seen.persons.contain(text)
+        )
+
+    def _can_search(self, *places: _Words) -> bool:
+        """Counts one search of these texts. False once the program has caused too many."""
+        self._work -= sum(each.chars for each in places)
+        return self._work >= 0
 
     def expose(self) -> None:
         """Notes that the model has seen the results that the program has read."""
@@ -498,20 +515,24 @@ class ProgramFlow:
     def _explains(self, path: str, label: FlowLabel, name: str, part: str) -> bool:
         return (
             _is_known(part, label.known)
-            or self.seen.persons.name(part)
             or part in self.seen.trusted
             or (path, name, part) in self.seen.allowed
-            or (self.is_clean and self.words.name(part))
+            or (self._can_search(self.seen.persons) and self.seen.persons.name(part))
+            or (self.is_clean and self._can_search(self.words) and self.words.name(part))
         )
 
     def _unasked(self, value: object) -> str | None:
         """Returns the doubt about a change in an exposed session, unless a person wrote all the texts in it."""
         texts = [text for atom in _atoms(_values(value)) if len(text := _lowered(_text(atom)).strip()) >= _SHORTEST]
-        unnamed = [text for text in texts if text not in self.seen.trusted and not self.seen.persons.say(text)]
-        if texts and not unnamed:
+        unnamed = next((text for text in texts if not self._is_asked_for(text)), None)
+        if texts and unnamed is None:
             return None
-        what = f"{_shown(unnamed[0])}, {self.seen.origin(unnamed[0])}" if unnamed else "this change"
+        what = "this change" if unnamed is None else f"{_shown(unnamed)}, {self.seen.origin(unnamed)}"
         return f"the model has read {_tools(self.seen.exposed)}, and no person asked for {what}"
+
+    def _is_asked_for(self, text: str) -> bool:
+        persons = self.seen.persons
+        return text in self.seen.trusted or (self._can_search(persons) and persons.say(text))
 
 
 def _values(value: object) -> object:
