@@ -545,7 +545,7 @@ def test_a_program_cannot_cause_searches_without_end(monkeypatch: pytest.MonkeyP
 def test_a_text_that_occurs_everywhere_is_looked_at_in_some_places(monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[int] = []
 
-    def counted(text: str, start: int, end: int) -> bool:  # noqa: ARG001
+    def counted(text: str, start: int, end: int) -> bool:
         places.append(start)
         return False
 

@@ -75,7 +75,7 @@ class _Files:
 class ToolsView:
     """View of tools for callers with certain rules."""
 
-    rules: tuple[tuple[RuleSet, tuple[CompiledRule, ...]], ...]
+    rules: tuple[tuple[RuleSet, frozenset[CompiledRule]], ...]
     """By file, the rules about these callers."""
 
     def __call__(self, path: str, tool: Tool) -> Tool | None:

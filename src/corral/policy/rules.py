@@ -287,16 +287,16 @@ class RuleSet:
         """Returns the labels of a tool with this name in programs."""
         return tuple(label for globs, label in self._labels if globs.has((path,)))
 
-    def rules_for(self, context: ExecutionContext, scopes: frozenset[str]) -> tuple[CompiledRule, ...]:
+    def rules_for(self, context: ExecutionContext, scopes: frozenset[str]) -> frozenset[CompiledRule]:
         """Returns the rules about a caller."""
-        return tuple(each for each in self.rules if each.is_for(context, scopes))
+        return frozenset(each for each in self.rules if each.is_for(context, scopes))
 
-    def remark(self, names: tuple[str, ...], rules: Iterable[CompiledRule]) -> str | None:
+    def remark(self, names: tuple[str, ...], rules: frozenset[CompiledRule]) -> str | None:
         """Returns a remark on a tool for models, empty if there is nothing to say; None if all calls are denied.
 
         `rules` are those about the caller.
         """
-        about = [each for each in rules if each.is_about(names)]
+        about = [each for each in self.rules_of(names) if each in rules]
         if any(each.rule.do == "deny" and each.is_unconditional for each in about):
             return None
         if self.default == "deny" and not any(each.rule.do == "allow" for each in about):
