@@ -562,3 +562,10 @@ def test_inputs_without_text_take_no_memory() -> None:
     flow.call(program, "contacts", "someone@else.example", query=["", " ", "ann", "ann"] * 1_000)
     assert list(program.seen._inputs) == ["query", "ann"]  # pyright: ignore[reportPrivateUsage]
     assert program.seen.trusted == {"someone@else.example"}
+
+
+def test_labels_of_a_file_that_only_observes_change_nothing() -> None:
+    observing = 'mode = "observe"\n[[label]]\ntools = ["send"]\nknown = ["@evil.example"]\n[end]'
+    flow = Flow()
+    flow.flow = DataFlow(Policy(texts=[LABELS, observing]))
+    assert flow.call(flow.begin(), "send", to="mallory@evil.example") != []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,6 +104,7 @@ class Policy:
             raise ConfigError(f"a Policy needs 1 to {_MOST_FILES} files, not {len(files) + len(texts)}")
         self._paths = tuple(map(Path, files))
         self._texts = {f"text {number}": text for number, text in enumerate(texts, 1)}
+        self._reading = threading.Lock()
         self._seen = self._look()
         self._files = _Files(self._read())
         self._looked = time.monotonic()
@@ -157,8 +159,8 @@ class Policy:
         )
 
     def labels(self, path: str) -> tuple[Label, ...]:
-        """Returns the labels that all files give a tool with this name in programs."""
-        return tuple(label for each in self._files.sets for label in each.labels_of(path))
+        """Returns the labels that all enforced files give a tool with this name in programs."""
+        return tuple(label for each in self._files.sets if not each.observes for label in each.labels_of(path))
 
     def reload(self) -> bool:
         """Reads the files again. Returns True if they have changed.
@@ -168,13 +170,14 @@ class Policy:
         """
         if not self._paths:
             return False
-        self._looked = time.monotonic()
-        self._seen = self._look()
-        files = _Files(self._read())
-        changed = files.digest != self._files.digest
-        if changed:
-            self._files = files
-        return changed
+        with self._reading:  # a slow reader of an older version must not replace a newer one
+            self._looked = time.monotonic()
+            self._seen = self._look()
+            files = _Files(self._read())
+            changed = files.digest != self._files.digest
+            if changed:
+                self._files = files
+            return changed
 
     async def refresh(self) -> None:
         """Reads the files again if they have changed, and looks at most once a second. Logs a problem."""
