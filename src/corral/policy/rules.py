@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, model_validator
@@ -211,18 +211,23 @@ class Limit(NamedTuple):
 
 
 class Globbed:
-    """Set of tools, by patterns of their names."""
+    """Set of tools, by patterns of their names.
+
+    Raises:
+        ValueError: the patterns are too many for one regular expression.
+    """
 
     def __init__(self, globs: Sequence[str], *, ignore_case: bool) -> None:
-        self._globs = tuple(globs)
-        self._flags = "(?i)" if ignore_case else ""
-
-    @cached_property
-    def _pattern(self) -> Any:
         import jsonschema_rs  # takes 0.1 s
 
-        pattern = f"{self._flags}^(?:{'|'.join(map(_pattern_of, self._globs))})$"
-        return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
+        pattern = f"{'(?i)' if ignore_case else ''}^(?:{'|'.join(map(_pattern_of, globs))})$"
+        options = jsonschema_rs.RegexOptions()
+        try:
+            self._pattern: Any = jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
+        except ValueError:
+            raise ValueError(
+                f"its {len(globs)} patterns of tools are too many for one table; use several, or shorter patterns"
+            ) from None
 
     def has(self, names: Iterable[str]) -> bool:
         """True if a pattern matches any of the names."""
@@ -253,7 +258,10 @@ class RuleSet:
         allows = any(each.do == "allow" for each in document.rule)
         self.default: Decision = document.default or ("deny" if allows else "allow")
         self.observes = document.mode == "observe"
-        self._labels = [(Globbed(each.tools, ignore_case=False), each) for each in document.label]
+        try:
+            self._labels = [(Globbed(each.tools, ignore_case=False), each) for each in document.label]
+        except ValueError as error:
+            raise ConfigError(f"{name}: a label: {error}") from None
         self._by_tool: dict[tuple[str, ...], tuple[CompiledRule, ...]] = {}
 
     def rules_of(self, names: tuple[str, ...]) -> tuple[CompiledRule, ...]:
@@ -310,10 +318,10 @@ class CompiledRule:
     def __init__(self, rule: Rule, where: str) -> None:
         self.rule = rule
         self._allows = rule.do == "allow"
-        self._tools = Globbed(rule.tools, ignore_case=not self._allows)
         self._scopes = frozenset(rule.who.scopes)
         self._organizations = frozenset(rule.who.organizations)
         try:
+            self._tools = Globbed(rule.tools, ignore_case=not self._allows)
             self._when = Condition(rule.when, excuses=self._allows) if rule.when else None
             self._unless = Condition(rule.unless, excuses=not self._allows) if rule.unless else None
             rates = parse_rates(cast("RateLimit | None", rule.limit))  # which checks the scopes
