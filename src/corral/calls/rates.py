@@ -152,22 +152,11 @@ class RateLimits:
         """Returns the buckets for a call of `tool`, which programs call `name`; empty if no rate applies."""
         if not (tool.rates or self._rates):
             return ()
-        whose = _identities(context)
-        # tool names have no colon, so that keys are unambiguous
-        return tuple(
-            Bucket(f"{scope}:{path}:{whose[scope]}", rate, "" if scope == "everyone" else whose["organization"])
-            for path, rates in (("", self._rates), (name, tool.rates))
-            for scope, rate in rates.items()
-        )
+        return _buckets((("", self._rates), (name, tool.rates)), context)
 
     def buckets_of(self, limits: Iterable[Limit], context: ExecutionContext) -> tuple[Bucket, ...]:
         """Returns the buckets for a policy's limits, one for all tools of a rule."""
-        whose = _identities(context)
-        return tuple(
-            Bucket(f"{scope}:rule {limit.rule}:{whose[scope]}", rate)
-            for limit in limits
-            for scope, rate in limit.rates.items()
-        )
+        return _buckets(((f"rule {limit.rule}", limit.rates) for limit in limits), context)
 
     async def take(self, buckets: Sequence[Bucket], name: str) -> None:
         """Counts one call of a tool, which programs call `name`.
@@ -178,6 +167,16 @@ class RateLimits:
         refusal = await self.store.take(buckets)
         if refusal is not None:
             raise RateLimited(_explained(refusal, name), retry_after_seconds=refusal.seconds)
+
+
+def _buckets(named: Iterable[tuple[str, Mapping[RateScope, Rate]]], context: ExecutionContext) -> tuple[Bucket, ...]:
+    """Returns the buckets for rates by name. No name has a colon, so that keys are unambiguous."""
+    whose = _identities(context)
+    return tuple(
+        Bucket(f"{scope}:{name}:{whose[scope]}", rate, "" if scope == "everyone" else whose["organization"])
+        for name, rates in named
+        for scope, rate in rates.items()
+    )
 
 
 def _identities(context: ExecutionContext) -> dict[RateScope, str]:
