@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -226,6 +227,9 @@ async def test_tools_of_one_rule_share_its_limit_and_callers_do_not() -> None:
         "rate_limited",
     ]
     assert code_of(await World(Policy(texts=[text]), *TOOLS).call("pay.refund")) is None
+    (limit,) = Policy(texts=[text]).decide(PolicyCall("pay.refund", {}, ExecutionContext())).limits
+    (bucket,) = RateLimits().buckets_of([limit], ExecutionContext(organization_id="north"))
+    assert bucket.organization == "5:north"  # the node of a Redis Cluster that counts it
 
 
 async def test_a_policy_of_another_engine_decides_and_one_that_fails_denies() -> None:
@@ -233,12 +237,16 @@ async def test_a_policy_of_another_engine_decides_and_one_that_fails_denies() ->
         def decide(self, call: PolicyCall) -> Verdict:
             if call.tool == "rows":
                 raise OSError("no connection")
+            if call.tool == "pay.export":
+                return Verdict(decision="denied")  # pyright: ignore[reportArgumentType]
             return Verdict(decision="allow" if call.scopes else "deny", rule="engine")
 
     assert code_of(await World(Engine(), *TOOLS).call("pay.refund")) == "policy_denied"
     scoped = ExecutionContext(scopes={"any"})
     assert code_of(await World(Engine(), *TOOLS, context=scoped).call("pay.refund")) is None
     assert code_of(await World(Engine(), *TOOLS, context=scoped).call("rows", {"limit": 1})) == "policy_denied"
+    assert code_of(await World(Engine(), *TOOLS, context=scoped).call("pay.export")) == "policy_denied"
+    assert RAN == ["refund 10"]
 
 
 # --- files
@@ -297,6 +305,41 @@ async def test_a_changed_file_is_in_force_without_a_restart(
         file.write_text("broken")
         assert code_of(await world.call("pay.refund", {"amount": 5})) == "policy_denied"
     assert "stays in force" in caplog.text
+
+
+def test_patterns_that_no_call_could_use_are_refused_with_the_file() -> None:
+    tools = ", ".join(f'"{number}{"**k" * 60}"' for number in range(400))
+    for table in (f'[[rule]]\nid = "wide"\ntools = [{tools}]\ndo = "deny"', f"[[label]]\ntools = [{tools}]"):
+        with pytest.raises(ConfigError, match="400 patterns of tools are too many"):
+            Policy(texts=[f"{table}\n[end]"])
+
+
+def test_a_slow_reader_does_not_bring_back_old_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(CAPS)
+    policy = Policy(file)
+    file.write_text(rules('id = "old"\ntools = ["rows"]\ndo = "deny"'))
+    read, has_read, goes_on = Policy._read, threading.Event(), threading.Event()  # pyright: ignore[reportPrivateUsage]
+
+    def slowly(policy: Policy) -> dict[str, str]:
+        texts = read(policy)
+        if threading.current_thread() is first:
+            has_read.set()
+            goes_on.wait()
+        return texts
+
+    monkeypatch.setattr(Policy, "_read", slowly)
+    first, second = threading.Thread(target=policy.reload), threading.Thread(target=policy.reload)
+    first.start()
+    has_read.wait()
+    file.write_text(rules('id = "new"\ntools = ["**"]\ndo = "deny"'))
+    second.start()
+    if not policy._reading.locked():  # pyright: ignore[reportPrivateUsage]
+        second.join()  # else it waits for the first one
+    goes_on.set()
+    first.join()
+    second.join()
+    assert policy.decide(PolicyCall("pay.export", {}, ExecutionContext())).rule == "new"
 
 
 async def test_an_observing_file_records_and_lets_pass() -> None:

@@ -44,6 +44,7 @@ from corral.logs import get_logger
 from corral.model import LearntResults
 from corral.policy import Policy, PolicyCall, PolicySource, Verdict, names_of
 from corral.policy.flow import DataFlow
+from corral.policy.rules import RANKS
 from corral.rendering.preview import json_text
 from corral.tools import Tool, traced_elsewhere
 from corral.tools.json_schema.problems import format_path
@@ -615,8 +616,11 @@ def follow_flow(handler: Handler, flow: DataFlow | None) -> Handler:
 
 async def _verdict(policy: PolicySource, question: PolicyCall, call: Call) -> Verdict:
     try:
-        verdict = policy.decide(question)
-        return await verdict if inspect.isawaitable(verdict) else verdict
+        answer = policy.decide(question)
+        verdict = await answer if inspect.isawaitable(answer) else answer
+        if verdict.decision not in RANKS:
+            raise ValueError(f"{verdict.decision!r} is not a decision; use one of {', '.join(RANKS)}")
+        return verdict
     except anyio.get_cancelled_exc_class():
         if being_cancelled():
             raise
