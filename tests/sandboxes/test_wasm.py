@@ -16,9 +16,9 @@ from typing import Any, cast
 import pytest
 from typing_extensions import override
 
-from corral import Corral, ExecutionContext, ExecutionResult, Limits
+from corral import Corral, ExecutionContext, ExecutionResult, Limits, Sessions
 from corral.egress import Network
-from corral.errors import MissingExtra, StartFailed
+from corral.errors import ConfigError, MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
 from corral.sandboxes import DenoSandbox, wasm
 from corral.sandboxes.jailed.fork_server import ForkServer
@@ -198,6 +198,12 @@ async def test_weak_references_last_for_a_turn_and_signals_time_out(corral: Corr
     return [kept, signal.reason.name];
     """
     assert (await corral.execute(program)).value == [1, "TimeoutError"]
+
+
+async def test_files_of_a_session_are_refused(warm_wasm: WasmSandbox) -> None:
+    with pytest.raises(ConfigError, match="do not support sessions"):
+        async with Corral(sandbox=warm_wasm, check=False, sessions=Sessions()).session() as session:
+            await session.execute("return 1")
 
 
 # --- the server

@@ -34,10 +34,12 @@ from corral.guest.runtime import WASM_FUNCTIONS
 from corral.guest.wasm.engine import library_name
 from corral.guest.wasm.image import HANDLES, MODULE, MODULE_SHA256
 from corral.jail import Mount
+from corral.jail.spaces import SpaceHost
 from corral.jail.temporary import TemporaryFolder
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer, request
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestCommand, GuestProcess, GuestStarter
+from corral.sandboxes.jailed.provider import LocalGuest
 from corral.sandboxes.jailed.python_runtime import installation
 from corral.types import Capabilities, Language, SandboxConfig
 
@@ -113,6 +115,16 @@ class WasmSandbox(ForkProvider):
     @override
     def engine_version(self, config: SandboxConfig) -> str:
         return f"wasmtime {version('wasmtime')}, quickjs-rs {version('quickjs-rs')}"
+
+    @override
+    async def guest(self, config: SandboxConfig) -> LocalGuest:
+        if config.modules or config.durable:  # asked of a provider before it was replaced by this one
+            raise StartFailed("sandbox 'wasm' has neither packages, nor files of a session, nor durable executions")
+        return await super().guest(config)
+
+    @override
+    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:
+        return None
 
     @override
     async def _new_server(self, config: SandboxConfig) -> ForkServer:
