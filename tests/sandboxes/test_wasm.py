@@ -17,12 +17,15 @@ import pytest
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, Sessions
+from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import ConfigError, MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
-from corral.sandboxes import DenoSandbox, wasm
+from corral.sandboxes import DenoSandbox, LocalGuest, automatic, wasm
+from corral.sandboxes.automatic import TypeScriptSandbox
 from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.wasm import WasmSandbox
+from corral.types import SandboxConfig
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 from tests.conftest import open_corral
@@ -198,6 +201,60 @@ async def test_weak_references_last_for_a_turn_and_signals_time_out(corral: Corr
     return [kept, signal.reason.name];
     """
     assert (await corral.execute(program)).value == [1, "TimeoutError"]
+
+
+# --- instead of Deno
+
+
+class _LateDeno(DenoSandbox):
+    """Deno that is not ready in time while `is_late`, as on a loaded machine."""
+
+    is_late = True
+    attempts = 0
+
+    @override
+    async def guest(self, config: SandboxConfig) -> LocalGuest:
+        self._attempt()
+        return await super().guest(config)
+
+    @override
+    async def placement(self, config: SandboxConfig) -> Tier:
+        self._attempt()
+        return await super().placement(config)
+
+    def _attempt(self) -> None:
+        self.attempts += 1
+        if self.is_late:
+            raise StartFailed("the engine did not report that it is ready within 10 s")
+
+
+async def test_programs_return_to_deno_once_it_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    corral = open_corral({"typescript": TypeScriptSandbox(deno := _LateDeno(pool_size=0))})
+    engine = "return typeof ReadableStream === 'undefined' ? 'wasm' : 'deno'"
+    assert [(await corral.execute(engine)).value for _ in range(2)] == ["wasm", "wasm"]
+    assert deno.attempts == 1  # the second program does not wait for another one
+    deno.is_late = False
+    assert (await corral.execute(engine)).value == "wasm"
+
+    monkeypatch.setattr(automatic, "_RETRY_SECONDS", 0.0)
+    corral = open_corral({"typescript": TypeScriptSandbox(deno := _LateDeno(pool_size=0))})
+    assert [(await corral.execute(engine)).value for _ in range(2)] == ["wasm", "wasm"]
+    assert deno.attempts == 2
+    deno.is_late = False
+    assert [(await corral.execute(engine)).value for _ in range(2)] == ["deno", "deno"]
+
+
+async def test_no_program_loses_its_packages_or_files_to_a_late_deno() -> None:
+    sandbox = TypeScriptSandbox(_LateDeno(pool_size=0))
+    late = "did not report that it is ready"
+    for config in (SandboxConfig(modules=True), SandboxConfig(durable=True)):
+        with pytest.raises(StartFailed, match=late):
+            await sandbox.start(config.model_copy(update={"required_tier": "landlock"}))
+    corral = Corral(sandbox={"typescript": sandbox}, check=False, sessions=Sessions())
+    with pytest.raises(StartFailed, match=late):
+        async with corral.session() as session:
+            await session.execute("return 1")
+    assert sandbox.name == "deno"  # nothing has started elsewhere yet
 
 
 async def test_files_of_a_session_are_refused(warm_wasm: WasmSandbox) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from threading import Lock
@@ -23,10 +25,17 @@ from corral.types import LIMITS_OF_SANDBOXES, Capabilities, SandboxConfig
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
 
+_RETRY_SECONDS = 60.0
+"""Seconds until the jailed engine is tried again after it failed, since a loaded machine can have been the reason.
+They double with each further failure, because one program waits for each attempt."""
+
 
 class AutomaticSandbox(SandboxProvider):
     """Runs programs of one language. The first start decides where: in `jailed` if it starts here, else in the provider
     named `portable` if its extra is installed, else in `jailed` without a jail if the required tier permits that.
+
+    While programs run in `portable`, a later start tries `jailed` again from time to time, and returns to it for good
+    once it starts.
     """
 
     def __init__(self, jailed: SandboxProvider, portable: str, effect: str) -> None:
@@ -37,6 +46,9 @@ class AutomaticSandbox(SandboxProvider):
         self._chosen: SandboxProvider | None = None
         self._without: SandboxProvider | None = None
         self._loading = Lock()  # programs of several threads can be the first
+        self._pause = _RETRY_SECONDS
+        self._retry_at = math.inf
+        """Time at which a start tries the jailed engine again, by `time.monotonic`."""
         self.without_jail: str | None = None
         """Reason why no jailed engine is used; None if one is, or if nothing has started yet."""
         if not can_limit:
@@ -70,7 +82,7 @@ class AutomaticSandbox(SandboxProvider):
         return await self._first_that_works(lambda provider, config: provider.start(config), config)
 
     async def space_host(self, config: SandboxConfig) -> SpaceHost | None:
-        return await self._first_that_works(_working_space_host, config)
+        return await self._first_that_works(self._working_space_host, config)
 
     async def aclose(self) -> None:
         for engine in filter(None, (self._jailed, self._without)):
@@ -79,17 +91,28 @@ class AutomaticSandbox(SandboxProvider):
     async def _first_that_works(
         self, action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]], config: SandboxConfig
     ) -> T:
-        if self._chosen is None:
+        if self._chosen is None or time.monotonic() >= self._retry_at:
+            self._retry_at = math.inf  # programs that start meanwhile do not try it too
             required = "landlock" if config.required_tier == "none" else config.required_tier
             try:
                 result = await action(self._jailed, config.model_copy(update={"required_tier": required}))
             except StartFailed as error:
-                if self._chosen is None:
+                if self._chosen is not self._jailed:
                     return await self._without_jail(action, config, error)
             else:
-                self._chosen = self._chosen or self._jailed
+                if self._is_replaced:
+                    logger.warning("programs run in %s again", self._jailed.name)
+                self._chosen, self.without_jail = self._jailed, None
                 return result
+            finally:
+                if self._is_replaced:
+                    self._retry_at = time.monotonic() + self._pause
+                    self._pause *= 2
         return await action(self._engine, config)
+
+    @property
+    def _is_replaced(self) -> bool:
+        return self._chosen not in (None, self._jailed)
 
     async def _without_jail(
         self,
@@ -118,12 +141,13 @@ class AutomaticSandbox(SandboxProvider):
         reason = str(error) if can_limit else NO_JAIL
         raise StartFailed(reason if WITHOUT_JAIL in reason else f"{reason}. {WITHOUT_JAIL}") from error
 
-
-async def _working_space_host(provider: SandboxProvider, config: SandboxConfig) -> SpaceHost | None:
-    host = await provider.space_host(config)
-    if host is not None:
-        await host.placement(config)  # starts a guest
-    return host
+    async def _working_space_host(self, provider: SandboxProvider, config: SandboxConfig) -> SpaceHost | None:
+        host = await provider.space_host(config)
+        if host is not None:
+            await host.placement(config)  # starts a guest
+        elif self._chosen is None:
+            raise StartFailed(f"sandbox {provider.name!r} does not support session files")
+        return host
 
 
 class PythonSandbox(AutomaticSandbox):
