@@ -93,6 +93,7 @@ def test_a_dry_run_compares_with_the_calls_of_an_audit_log(here: Here) -> None:
         {"tool": "billing.refund", "arguments": "sha256:00"},
         {"tool": "billing.close", "arguments": {}, "outcome": "denied", "code": "scope_denied"},
         {"tool": "billing.close", "arguments": {}},
+        {"tool": "search", "arguments": {}},
     ]
     sink = SqliteSink(here.directory / "audit.sqlite")
     sink.write([event(time=now - 60, **each) for each in calls])
@@ -102,7 +103,7 @@ def test_a_dry_run_compares_with_the_calls_of_an_audit_log(here: Here) -> None:
     assert [" ".join(line.split()) for line in ended.stdout.splitlines()] == [
         "1 billing.refund: was allowed, would be denied (rule refund-cap)",
         "1 billing.close: was allowed, would be denied (no rule allows it)",
-        "8 calls, 2 decided differently, 3 not judged",
+        "9 calls, 2 decided differently, 3 not judged",
     ]
     ended = run(here, SHOWN[0], "dry-run", "--audit", "audit.sqlite")
     assert "6 not judged" in ended.stdout

@@ -15,6 +15,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from corral.errors import ConfigError
 from corral.policy.conditions import Condition
 from corral.tools import Tool
+from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
 from corral.types import ExecutionContext
 
@@ -144,7 +145,7 @@ class PolicyCall:
         scopes: frozenset[str] | None = None,
         validated: object = None,
         names: tuple[str, ...] = (),
-        is_own: bool = False,
+        is_own: bool | None = None,
         execution_id: str | None = None,
         sequence: int | None = None,
     ) -> None:
@@ -159,7 +160,7 @@ class PolicyCall:
         """Input as the tool will receive it, with defaults and converted values; None if that is not known."""
         self.names = names or (tool,)
         """All names of the tool, its name in programs first."""
-        self.is_own = is_own
+        self.is_own = tool in RESERVED_ROOT_NAMES if is_own is None else is_own
         """True for `search` and `describe`, to which a file's default does not apply."""
         self.execution_id = execution_id
         self.sequence = sequence
