@@ -313,6 +313,16 @@ def test_every_claim_of_the_readme_names_what_holds_it() -> None:
     assert [each for each in held if not (ROOT / each).exists()] == []
 
 
+def test_messages_in_troubleshooting_are_messages_of_corral() -> None:
+    lines = (DOCS / "troubleshooting.md").read_text(encoding="utf-8").splitlines()
+    seen = [line.split(" | ")[0] for line in lines if line.startswith("| ")]
+    quoted = {text for each in seen for text in re.findall(r"`([^`]+)`", each) if " " in text}
+    assert len(quoted) > 8
+    of_others = {"Too many open files", "No such file or directory"}
+    sources = "".join(each.read_text(encoding="utf-8") for each in (ROOT / "src/corral").rglob("*.py"))
+    assert {each for each in quoted - of_others if each.partition('"')[0] not in sources} == set()
+
+
 def test_every_page_begins_with_a_sentence() -> None:
     """A page's first paragraph is a sentence, not a list, a block or a heading."""
     odd = [
