@@ -22,7 +22,7 @@ import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, tool
 from corral.cli.dispatch import run as cli
-from corral.cluster import WorkerSandbox
+from corral.cluster import WorkerSandbox, provider
 from corral.cluster.fleet import SILENT_SECONDS, Fleet, Node, Ticket
 from corral.cluster.wire import (
     HEAD,
@@ -159,18 +159,18 @@ async def test_a_host_that_stood_still_loses_no_worker(shared: WorkerProcess) ->
 
 
 async def test_a_drained_worker_finishes_its_programs_and_gets_no_more(
-    start: Callable[..., WorkerProcess],
+    start: Callable[..., WorkerProcess], shared: WorkerProcess
 ) -> None:
-    first, second, gate = start("--probe-port", "0"), start(), Gate()
-    async with corral_over(first.address, second.address, gate=gate) as corral:
-        async with held(corral, gate, 5) as results:
+    first, gate = start("--probe-port", "0"), Gate()
+    async with corral_over(first.address, shared.address, gate=gate) as corral:
+        async with held(corral, gate, 3) as results:
             first.signal(signal.SIGTERM)
             await until(lambda: probe(first.probes) == (503, "draining\n"))
             new = [await run(corral, "2") for _ in range(6)]
             assert first.process.poll() is None
             gate.opened.set()
         await until(lambda: first.process.poll() is not None)
-    assert [each.value for each in (*results, *new)] == [1] * 5 + [2] * 6
+    assert [each.value for each in (*results, *new)] == [1] * 3 + [2] * 6
     assert first.process.returncode == 0
 
 
@@ -191,6 +191,38 @@ async def test_probes_show_health_and_metrics(shared: WorkerProcess) -> None:
         assert {"corral_worker_live 3", "corral_worker_capacity 4", "corral_worker_hosts 1"} <= set(text.splitlines())
         assert (await anyio.to_thread.run_sync(probe, worker.probes + "x"))[0] == 404
         gate.opened.set()
+
+
+_BEATS_OFTEN = """
+import sys
+from corral.cluster import worker
+from corral.cli import main
+worker._ALIVE_BEATS = 1
+sys.exit(main())
+"""
+
+
+async def test_a_guest_that_reads_nothing_ends_with_its_execution(
+    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tool(read_only=True)
+    async def large() -> str:
+        """Returns more than a pipe holds."""
+        return "x" * 200_000
+
+    monkeypatch.setattr(provider, "_CLOSE_SECONDS", 0.1)  # CLOSE waits behind the replies, so the host hangs up
+    worker = start("--probe-port", "0", python=("-c", _BEATS_OFTEN))
+    source = "import asyncio, time\ncalls = [asyncio.create_task(tools.large()) for _ in range(60)]\n"
+    source += "await calls[0]\ntime.sleep(1000)"
+    sandbox = WorkerSandbox([worker.address], secret=SECRET, containment="landlock")
+    async with Corral([large], sandbox=sandbox, limits=Limits(wall_seconds=2), check=False) as corral:
+        result = await run(corral, source)
+        assert code_of(result) == "program_timeout"
+        assert len(result.tool_calls) > 20, "more than the worker keeps for a guest"
+        metrics = worker.probes.replace("/health", "/metrics")
+        await until(
+            lambda: {"corral_worker_live 0", "corral_worker_guests_total 1"} <= set(probe(metrics)[1].split("\n"))
+        )
 
 
 # --- places

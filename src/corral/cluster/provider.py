@@ -40,8 +40,8 @@ _OPEN_SECONDS = 35.0
 _CLOSE_SECONDS = 5.0
 _MOST_AFTER_CLOSE = 4 << 20
 """Maximum bytes that a worker may send between CLOSE and CLOSED."""
-_CPU_REPORTS = 40
-"""Maximum number of reports at once; then 20 a second. A worker sends four."""
+_REPORTS = 40
+"""Maximum number of CPU and ALIVE records at once; then 20 a second. A worker sends four."""
 _STDERR_CHARS = 16_384
 _TEXT_CHARS = 400
 _TRIES = 8
@@ -322,6 +322,8 @@ class _WorkerChannel(GuestChannel):
             self._after_close += len(payload) + 1
             if self._after_close > _MOST_AFTER_CLOSE:
                 raise WireError("it did not stop after CLOSE")
+        elif kind == Kind.ALIVE:
+            self._count_report()
         elif self._traces is not None:
             raise WireError("a record after END")
         elif kind == Kind.OUTPUT:
@@ -329,6 +331,7 @@ class _WorkerChannel(GuestChannel):
                 raise WireError("an empty OUTPUT")
             self._receive(payload)
         elif kind == Kind.CPU:
+            self._count_report()
             self._take_cpu(payload)
         elif kind == Kind.END:
             self._traces = _traces(payload)
@@ -348,10 +351,14 @@ class _WorkerChannel(GuestChannel):
             case _:
                 raise WireError("a malformed answer to OPEN")
 
-    def _take_cpu(self, payload: bytes) -> None:
+    def _count_report(self) -> None:
         self._reports += 1
-        if len(payload) != SECONDS.size or self._reports > _CPU_REPORTS + 20 * (self._fleet.now() - self._since):
-            raise WireError("too many reports of processor time")
+        if self._reports > _REPORTS + 20 * (self._fleet.now() - self._since):
+            raise WireError("too many reports")
+
+    def _take_cpu(self, payload: bytes) -> None:
+        if len(payload) != SECONDS.size:
+            raise WireError("a report of processor time that is not a number")
         (seconds,) = SECONDS.unpack(payload)
         if not self._cpu < seconds < 1e9:
             raise WireError("a processor clock that does not grow")

@@ -55,6 +55,7 @@ class Kind(IntEnum):
     END = 21
     CLOSED = 22
     STATE = 23
+    ALIVE = 24
 
 
 class WireError(Exception):

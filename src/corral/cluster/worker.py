@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import itertools
 import json
 import ssl
 from collections import Counter
@@ -47,6 +48,9 @@ logger = get_logger("corral.cluster")
 BEAT_SECONDS = 0.25
 """Time between two STATE records, and between two looks at the processor clocks. Hosts give a worker up after four."""
 _LEAST_CPU_SECONDS = 0.02
+_ALIVE_BEATS = 20
+"""Number of beats between two ALIVE records on the connection of a guest. Only a write shows that its host has gone
+while the connection is not read."""
 _MAX_THREADS = 64
 _OPEN_SECONDS = 30.0
 _MAX_UNPROVED = 256
@@ -237,11 +241,13 @@ class Worker:
         return SandboxConfig(language=asked.language, memory_mb=asked.memory_mb, required_tier=tier, owner=owner)
 
     async def _beat(self) -> None:
-        while True:
+        for number in itertools.count(1):
             await asyncio.sleep(BEAT_SECONDS)
             self._tell()
             for connection in tuple(self.connections):
                 connection.measure()
+                if number % _ALIVE_BEATS == 0:
+                    connection.show_life()
 
     async def _probe(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -310,6 +316,10 @@ class _Connection(Peer):
                 self.abort()
                 return
         super().data_received(data)
+
+    def show_life(self) -> None:
+        if self._guest is not None and not self.full:
+            self.write(record(Kind.ALIVE))
 
     def measure(self) -> None:
         """Reports the processor time of a guest that has used some, and ends one with too many threads."""
@@ -433,13 +443,16 @@ class _Connection(Peer):
                     await self._wake.wait()
         finally:
             self._guest = None
-            if self._writing is not None:
-                self._writing.cancel()
-                self._writing = None
-            self._unwritten.clear()
-            await guest.aclose()
-            worker.served += 1
-            worker.release(self.host)
+            try:
+                if self._writing is not None:
+                    self._writing.cancel()
+                    await asyncio.wait([self._writing])  # it watches the guest's input: libuv aborts if that is closed
+                    self._writing = None
+                self._unwritten.clear()
+            finally:
+                await guest.aclose()
+                worker.served += 1
+                worker.release(self.host)
         self.take = self._take_open
         self.resume()
         self.write(record(Kind.CLOSED))
