@@ -529,6 +529,27 @@ async def test_a_worker_that_lies_ends_its_own_execution_only(name: str, caplog:
     assert not [each for each in caplog.records if each.exc_info]
 
 
+class NoState(Liar):
+    """Answers as control with something else than its state."""
+
+    def join(self, kind: int, payload: bytes) -> None:
+        self.write(record(Kind.STATE, b"[" * 4000))
+
+
+async def test_a_worker_that_cannot_be_used_does_not_keep_the_host_from_others(shared: WorkerProcess) -> None:
+    server = await asyncio.get_running_loop().create_server(partial(NoState, says()), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    try:
+        for address in (f"{host}:{port}", f"{'x' * 64}.example:1"):
+            async with corral_over(address, shared.address) as corral:
+                assert (await run(corral)).value == 1
+            with pytest.raises(StartFailed, match="no worker can be used"):
+                async with corral_over(address):
+                    pass
+    finally:
+        server.close()
+
+
 async def test_a_stranger_gets_nothing_before_it_proves_the_secret(shared: WorkerProcess) -> None:
     worker = shared
     host, _, port = worker.address.partition(":")

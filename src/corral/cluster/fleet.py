@@ -25,12 +25,13 @@ from corral.cluster.wire import (
     WireError,
     guest_digest,
     nonce,
+    parsed,
     proof,
     record,
     split_address,
 )
 from corral.containment import TIERS, Tier, reaches
-from corral.errors import ConfigError, StartFailed
+from corral.errors import StartFailed
 from corral.logs import get_logger
 from corral.sandboxes import ChannelLost
 from corral.types import Language, Owner, SandboxConfig
@@ -207,9 +208,11 @@ class Fleet:
                 if control.over:
                     raise ConnectionResetError("it hung up")
                 await ready
-        except (OSError, TimeoutError, WireError, ConfigError) as error:
+        except BaseException as error:  # an address that somebody else has chosen can fail in any way
             if node.control is not None:
                 node.control.abort()
+            if not isinstance(error, Exception):
+                raise
             reason = str(error) or type(error).__name__
             if self.failures.get(address) != reason:
                 logger.warning("worker %s cannot be used: %s", address, reason)
@@ -227,8 +230,7 @@ class Fleet:
         node.states += 1
         if kind != Kind.STATE or node.states > _MOST_STATES:
             raise WireError("it sent something else than its state, or too often")
-        content: Any = json.loads(payload)
-        match content:
+        match parsed(payload):
             case {
                 "others": int() as others,
                 "capacity": int() as capacity,

@@ -24,6 +24,7 @@ from corral.cluster.wire import (
     checked_secret,
     guest_digest,
     json_record,
+    parsed,
     record,
     records,
     split_address,
@@ -343,7 +344,7 @@ class _WorkerChannel(GuestChannel):
     def _take_answer(self, kind: int, payload: bytes) -> None:
         if len(payload) > 4 * _TEXT_CHARS + 100:
             raise WireError("an answer that is too long")
-        match kind, json.loads(payload):
+        match kind, parsed(payload):
             case Kind.OPENED, {"tier": str() as tier} if tier in TIERS:
                 self.opened.set_result(None)
             case Kind.REFUSED, {"why": str() as why, "text": str() as text}:
@@ -379,7 +380,7 @@ class _WorkerChannel(GuestChannel):
 def _traces(payload: bytes) -> PostMortem:
     if len(payload) > 8 * _STDERR_CHARS:
         raise WireError("an END that is too long")
-    match json.loads(payload):
+    match parsed(payload):
         case {"status": int() | None as status, "oom": bool() as oom, "stderr": str() as stderr}:
             return PostMortem(status=status, out_of_memory=oom, stderr=stderr[-_STDERR_CHARS:])
         case _:

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
-from typing import cast
+from typing import Any, cast
 
 from corral.errors import ConfigError
 from corral.sandboxes.framed.guest_files import guest_files
@@ -68,6 +68,18 @@ def record(kind: Kind, payload: bytes | bytearray = b"") -> bytes:
 
 def json_record(kind: Kind, value: object) -> bytes:
     return record(kind, json.dumps(value, separators=(",", ":")).encode())
+
+
+def parsed(payload: bytes) -> Any:
+    """Returns the JSON value of a payload.
+
+    Raises:
+        WireError: it is not JSON.
+    """
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise WireError("it sent a record that is not JSON") from error
 
 
 def records(kind: Kind, data: bytes | bytearray) -> bytes:
