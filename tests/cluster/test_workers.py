@@ -529,6 +529,38 @@ async def test_a_worker_that_lies_ends_its_own_execution_only(name: str, caplog:
     assert not [each for each in caplog.records if each.exc_info]
 
 
+async def test_a_closed_channel_writes_nothing_to_the_next_guest_of_its_connection() -> None:
+    kinds: list[int] = []
+
+    class Recorder(Liar):
+        def asked(self, kind: int, payload: bytes) -> None:
+            kinds.append(kind)
+            if kind == Kind.OPEN:
+                self.write(json_record(Kind.OPENED, {"tier": "namespaces"}))
+            elif kind == Kind.CLOSE:
+                self.write(record(Kind.CLOSED))
+
+    server = await asyncio.get_running_loop().create_server(partial(Recorder, says()), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    sandbox = WorkerSandbox([f"{host}:{port}"], secret=SECRET)
+    config = SandboxConfig(language="python")
+    try:
+        first = await sandbox.connect(config, sandbox.guest_files(config))
+        await first.aclose()
+        (node,) = sandbox.nodes()
+        await until(lambda: node.idle)
+        second = await sandbox.connect(config, sandbox.guest_files(config))
+        first.send_now(b"1")
+        await first.send(b"2")
+        first.limit_cpu(3)
+        await second.aclose()
+        await until(lambda: node.idle)
+    finally:
+        await sandbox.aclose()
+        server.close()
+    assert kinds == [Kind.OPEN, Kind.CLOSE, Kind.OPEN, Kind.CLOSE]
+
+
 class NoState(Liar):
     """Answers as control with something else than its state."""
 

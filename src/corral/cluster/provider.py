@@ -273,15 +273,15 @@ class _WorkerChannel(GuestChannel):
         peer = self._peer
         if peer.full or peer.over:
             return 0
-        peer.write(records(Kind.DATA, data))
+        self._write(records(Kind.DATA, data))
         return len(data)
 
     async def send(self, data: bytes) -> None:
         await self._peer.drained()
-        self._peer.write(records(Kind.DATA, data))
+        self._write(records(Kind.DATA, data))
 
     def limit_cpu(self, seconds: float) -> None:
-        self._peer.write(record(Kind.LIMIT, SECONDS.pack(seconds)))
+        self._write(record(Kind.LIMIT, SECONDS.pack(seconds)))
 
     async def post_mortem(self) -> PostMortem:
         return self._traces or PostMortem()
@@ -309,6 +309,10 @@ class _WorkerChannel(GuestChannel):
             self._peer.take, self._peer.lost = lambda _kind, _payload: None, lambda _: None
             self._peer.abort()
         self._fleet.release(self._node)
+
+    def _write(self, data: bytes) -> None:
+        if not self._closed:  # afterwards, the connection can have another guest
+            self._peer.write(data)
 
     # --- records of the worker
 
