@@ -23,7 +23,7 @@ import pytest
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, tool
 from corral.cli.dispatch import run as cli
 from corral.cluster import WorkerSandbox, provider
-from corral.cluster.fleet import SILENT_SECONDS, Fleet, Node, Ticket
+from corral.cluster.fleet import SILENT_SECONDS, Discover, Fleet, Node, Ticket
 from corral.cluster.wire import (
     HEAD,
     MAX_RECORD,
@@ -254,8 +254,8 @@ def ticket(user: str | None = None, organization: str | None = None) -> Ticket:
     return Ticket(SandboxConfig(language="typescript", owner=owner), "landlock")
 
 
-def fleet_of(*capacities: int) -> Fleet:
-    fleet = Fleet((), None, secret=SECRET.encode(), tls=None, server_name=None)
+def fleet_of(*capacities: int, discover: Discover | None = None) -> Fleet:
+    fleet = Fleet((), discover, secret=SECRET.encode(), tls=None, server_name=None)
     for number, capacity in enumerate(capacities):
         node = fleet.nodes[f"w{number}:1"] = Node(f"w{number}:1")
         node.capacity = capacity
@@ -305,6 +305,26 @@ async def test_a_start_that_is_given_up_leaves_no_place_and_no_ticket() -> None:
     fleet.release(node)
     assert node.mine == 0
     assert await fleet.place(ticket("ann"), 0) is node
+
+
+async def test_a_worker_that_discovery_names_again_is_used_again() -> None:
+    named = ["w0:1"]
+
+    async def addresses() -> list[str]:
+        return named
+
+    fleet = fleet_of(1, discover=addresses)
+    (node,) = fleet.nodes.values()
+    named.clear()
+    await fleet.refresh()
+    with pytest.raises(StartFailed):
+        await fleet.place(ticket(), 0)
+    named.append("w0:1")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fleet.place, ticket(), 60)
+        await anyio.lowlevel.checkpoint()
+        await fleet.refresh()
+    assert node.mine == 1
 
 
 # --- workers and hosts that do not fit

@@ -75,6 +75,8 @@ class Node:
         self.others = 0
         self.capacity = 0
         self.draining = False
+        self.is_named = True
+        """False while the discovery of workers leaves it out: it takes no more, and its programs end."""
         self.release = "?"
         self.guests: dict[str, tuple[str, Tier]] = {}
         """Digest of the guest and tier of the programs, by language."""
@@ -90,7 +92,8 @@ class Node:
 
     @property
     def room(self) -> int:
-        return 0 if self.lost is not None or self.draining else self.capacity - self.mine - self.others
+        can_take = self.lost is None and self.is_named and not self.draining
+        return self.capacity - self.mine - self.others if can_take else 0
 
     def unfit(self, language: Language, required: Tier) -> str | None:
         """Returns the reason why it cannot run such a program; None if it can."""
@@ -173,8 +176,8 @@ class Fleet:
                     logger.warning("workers cannot be discovered: %s", error)
                     addresses |= dict.fromkeys(self.nodes)
             for address, node in list(self.nodes.items()):
-                if address not in addresses:
-                    node.draining = True  # it takes no more, and its programs end
+                node.is_named = address in addresses
+                self.offer(node)
             for address in self.failures.keys() - addresses.keys():
                 del self.failures[address]
             missing = [each for each in addresses if each not in self.nodes]
@@ -253,7 +256,7 @@ class Fleet:
             del self.nodes[node.address]
             self._ranks.clear()
             lost = len(node.live) + node.hung_up
-            if not self._closed and (lost or not node.draining):
+            if not self._closed and (lost or (node.is_named and not node.draining)):
                 text = f"; its {lost} executions are lost" if lost else ""
                 logger.warning("worker %s is lost: %s%s", node.address, reason, text)
         for peer in (*node.live, *node.idle, *([node.control] if node.control else [])):
