@@ -38,6 +38,7 @@ from corral.cluster.wire import (
     proof,
     record,
 )
+from corral.cluster.worker import Worker
 from corral.errors import ConfigError, StartFailed
 from corral.guest import FrameKind, encode_frame
 from corral.sandboxes import CPythonSandbox
@@ -428,6 +429,28 @@ def test_the_doctor_examines_a_worker(
     else:
         assert "it has another secret than this host" in text
         assert code == 1
+
+
+async def test_a_worker_that_fails_to_serve_a_guest_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = Worker(secret=SECRET.encode(), capacity=1)
+    state = {"others": 0, "capacity": 1, "draining": False, "release": "9"}
+    guests = {"python": [guest_digest("python"), "namespaces"]}
+
+    def with_guests(_: bytes) -> bytes:
+        return json_record(Kind.STATE, {**state, "guests": guests})
+
+    async def fail(*_: object) -> None:
+        raise OSError("its disk is full")
+
+    monkeypatch.setattr(worker, "state", with_guests)
+    monkeypatch.setattr(worker, "open", fail)
+    address = f"127.0.0.1:{await worker.listen('127.0.0.1', 0)}"
+    try:
+        async with corral_over(address, wait_seconds=0.1) as corral:
+            with pytest.raises(StartFailed, match=f"worker {address}: it hung up"):
+                await run(corral)
+    finally:
+        await worker.aclose()
 
 
 # --- a worker that lies

@@ -198,6 +198,8 @@ class Worker:
     def release(self, host: bytes) -> None:
         self.live -= 1
         self.of_hosts[host] -= 1
+        if not self.of_hosts[host]:
+            del self.of_hosts[host]
         if self.live == 0:
             self._idle.set()
         if self.live == self.capacity - 1 or self.draining:
@@ -382,7 +384,13 @@ class _Connection(Peer):
         self.take = self._take_live
         task = asyncio.get_running_loop().create_task(self._serve(asked))
         self._worker.tasks.add(task)
-        task.add_done_callback(self._worker.tasks.discard)
+        task.add_done_callback(self._served)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._worker.tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("a guest could not be served", exc_info=error)
+            self.abort()
 
     def _take_live(self, kind: int, payload: bytes) -> None:
         guest = self._guest
