@@ -287,6 +287,23 @@ async def test_two_hundred_wait_in_order_and_tenants_take_turns() -> None:
     assert node.mine == 0
 
 
+async def test_who_waits_for_one_language_does_not_delay_another() -> None:
+    fleet = fleet_of(1, 1)
+    python, typescript = fleet.nodes.values()
+    python.guests = {"python": (guest_digest("python"), "namespaces")}
+    waiting = Ticket(SandboxConfig(language="python"), "landlock")
+    assert await fleet.place(Ticket(SandboxConfig(language="python"), "landlock"), 0) is python
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(fleet.place, waiting, 60)
+        await anyio.lowlevel.checkpoint()
+        assert await fleet.place(ticket(), 0) is typescript
+        tasks.start_soon(fleet.place, ticket(), 60)
+        await anyio.lowlevel.checkpoint()
+        fleet.release(typescript)
+        assert (typescript.mine, waiting.place.done()) == (1, False), "the place went to the one that can use it"
+        fleet.release(python)
+
+
 async def test_a_user_returns_to_the_same_worker_until_it_has_too_much() -> None:
     fleet, other = fleet_of(50, 50, 50), fleet_of(50, 50, 50)
     first = [(await fleet.place(ticket(f"u{number}"), 1)).address for number in range(12)]

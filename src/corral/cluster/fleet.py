@@ -57,8 +57,7 @@ _OVERLOAD = 1.25
 """Factor of the mean load up to which an owner returns to the same worker."""
 
 
-_Lane: TypeAlias = Owner | str | None
-_NO_LANE = "\0"
+_Lane: TypeAlias = tuple[Owner | str | None, Language, frozenset[str]]
 
 
 class Node:
@@ -145,7 +144,8 @@ class Fleet:
         self._server_name = server_name
         self._me = nonce()
         self._lanes: OrderedDict[_Lane, deque[Ticket]] = OrderedDict()
-        """Tickets that wait, by organization or, without one, by user. The lanes take turns."""
+        """Tickets that wait, by organization or, without one, by user. The lanes take turns. All tickets of a lane
+        accept the same workers."""
         self._waiting = 0
         self._ranks: OrderedDict[Owner, list[Node]] = OrderedDict()
         self._loop = asyncio.get_running_loop()
@@ -304,18 +304,14 @@ class Fleet:
         Raises:
             StartFailed: no worker can run the program, or none had a place in time.
         """
-        node = None if self._waiting else self._choice(ticket)
+        node = self._choice(ticket)  # those who wait have taken all places that they accept
         if node is not None:
             node.mine += 1
             return node
         self._expect_some(ticket)
         if self._waiting >= _MOST_WAITING:
             raise StartFailed(f"{self._waiting} executions wait for a worker already; add workers")
-        lane = self._lanes.setdefault(_lane(ticket.owner), deque())
-        if ticket.excluded:
-            lane.appendleft(ticket)  # it has waited already
-        else:
-            lane.append(ticket)
+        self._lanes.setdefault(_lane(ticket), deque()).append(ticket)
         self._waiting += 1
         try:
             async with asyncio.timeout(seconds):
@@ -339,8 +335,8 @@ class Fleet:
     def offer(self, node: Node) -> None:
         """Gives a worker's free places to whoever waits."""
         while self._waiting and node.room > 0:
-            key = next((key for key, lane in self._lanes.items() if lane[0].accepts(node)), _NO_LANE)
-            if key is _NO_LANE:
+            key = next((key for key, lane in self._lanes.items() if lane[0].accepts(node)), None)
+            if key is None:
                 return
             lane = self._lanes[key]
             ticket = lane.popleft()
@@ -353,7 +349,7 @@ class Fleet:
                 ticket.place.set_result(node)
 
     def _leave_lane(self, ticket: Ticket) -> None:
-        key = _lane(ticket.owner)
+        key = _lane(ticket)
         lane = self._lanes.get(key)
         if lane is not None:
             with suppress(ValueError):
@@ -472,10 +468,10 @@ class Fleet:
         return ChannelLost(f"worker {node.address}: {how}")
 
 
-def _lane(owner: Owner | None) -> _Lane:
-    if owner is None:
-        return None
-    return owner if owner.organization_id is None else owner.organization_id
+def _lane(ticket: Ticket) -> _Lane:
+    owner = ticket.owner
+    tenant = owner if owner is None or owner.organization_id is None else owner.organization_id
+    return tenant, ticket.language, frozenset(ticket.excluded)
 
 
 def _guests(content: Any) -> dict[str, tuple[str, Tier]]:
