@@ -36,7 +36,8 @@ Conditions: TypeAlias = dict[str, JsonValue]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True)
+    # Built at the first policy, which takes a quarter of the time that importing corral takes.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True, defer_build=True)
 
 
 class Who(_Part):
@@ -98,7 +99,7 @@ class Case(_Part):
 
     tool: str
     arguments: dict[str, JsonValue] = {}
-    context: Caller = Caller()
+    context: Caller = Field(default_factory=Caller)
     expect: Decision
 
 
