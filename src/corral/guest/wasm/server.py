@@ -404,6 +404,8 @@ class _Server:
             return
         data = _answer(guest, text).encode("utf-8", "surrogatepass")
         place = instance.call("qjs_alloc", len(data))
+        if data and not place:
+            raise Trapped("there is no memory for an answer")
         instance.write(place, data)
         answer(address, instance.call("new_string", place, len(data)))
         instance.call("qjs_free", place, len(data))
