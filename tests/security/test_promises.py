@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -165,6 +166,8 @@ def test_as_many_system_calls_are_allowed_as_the_page_says() -> None:
 @pytest.mark.anyio
 async def test_in_namespaces_what_a_program_reads_keeps_its_times() -> None:
     file = Path(annotated_types.__file__)  # of an environment that is the user's own
+    copy = Path(shutil.copy2(file, file.with_suffix(".copy")))
+    copy.replace(file)  # installers link a file into several environments, whose processes read it too
     os.utime(file, ns=(0, file.stat().st_mtime_ns))  # so long ago that reading it would show
     sandbox = CPythonSandbox(tier="namespaces", packages=["annotated-types"])
     async with Corral(sandbox={"python": sandbox}, check=False) as corral:
