@@ -43,11 +43,6 @@ def certificate(name: str) -> tuple[bytes, bytes]:
     return made.public_bytes(Encoding.PEM), private
 
 
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.anyio
 async def test_one_corral_calls_another_over_tls() -> None:
     public, private = certificate("localhost")

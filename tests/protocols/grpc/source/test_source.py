@@ -53,11 +53,6 @@ EMPTY: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def descriptors(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return compiled(tmp_path_factory.mktemp("shop"))
 
