@@ -15,13 +15,15 @@ from bench.host import describe_host
 from corral import ExecutionContext, Limits, define_tool
 from corral.calls import Call, Grant, Grants, GuardSettings, RateLimits, pipeline
 from corral.policy import Policy
+from corral.policy.flow import DataFlow
 from corral.tools import ToolRegistry
-from corral.types import CallRequest
+from corral.types import CallRequest, References
 
 __all__ = ["main"]
 
 _INPUT = {"amount": 3, "to": "ann@acme.com", "note": "the usual"}
-_SCHEMA = {"type": "object", "properties": {"amount": {"type": "number"}, "to": {"type": "string"}}}
+_MEMBERS = {"amount": {"type": "number"}, "to": {"type": "string"}, "note": {"type": "string"}}
+_SCHEMA = {"type": "object", "properties": _MEMBERS}
 
 
 def _rules(count: int, tools: str, condition: str) -> str:
@@ -40,7 +42,10 @@ _CASES = {
     "200 rules, one about the tool": _rules(200, "ns{1}.tool{0}*", _CONDITION),
     "200 rules, ten about the tool": _rules(200, "ns{1}.*", _CONDITION),
     "200 rules, all about the tool": _rules(200, "**", _CONDITION),
+    "labels": '[[label]]\ntools = ["**"]\nuntrusted = false\nsends = ["to"]\nchanges = true\n[end]',
 }
+_SEEN = " ".join(f"word{number}@example.com" for number in range(11_000))[:250_000] + " ann@acme.com, the usual"
+"""Text of a person, about as long as the longest that a session keeps."""
 
 
 async def _run(input: Any) -> int:  # noqa: ARG001
@@ -52,7 +57,8 @@ class _Case:
         self.name = name
         grants = Grants(lambda: None)  # pyright: ignore[reportArgumentType] - no tokens
         policy = None if text is None else Policy(texts=[text])
-        self.handler = pipeline(GuardSettings(grants=grants, rates=RateLimits(), policy=policy))
+        self.flow = None if policy is None else DataFlow(policy)
+        self.handler = pipeline(GuardSettings(grants=grants, rates=RateLimits(), policy=policy, flow=self.flow))
         tool = define_tool(name="tool143", namespace="ns3", input_schema=_SCHEMA, execute=_run)
         limits = Limits(calls=1_000_000_000)
         self.grant = Grant(context=ExecutionContext(scopes=["a"]), limits=limits, tools=ToolRegistry(tool))
@@ -61,6 +67,10 @@ class _Case:
 
     async def measure(self, calls: int) -> None:
         request = CallRequest("ns3.tool143", _INPUT, 1, size=60)
+        if self.flow is not None:
+            self.grant.flow = self.flow.begin(self.grant.context, "return 1", [_SEEN], continues=True)
+            if self.grant.flow is not None:
+                self.grant.flow.references = References()
         started = time.process_time()
         for _ in range(calls):
             reply = await self.handler(Call(request, self.grant))

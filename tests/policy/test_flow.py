@@ -542,6 +542,13 @@ def test_a_program_cannot_cause_searches_without_end(monkeypatch: pytest.MonkeyP
     assert program.seen.exposed
 
 
+def test_mail_addresses_are_looked_up_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.policy.flow._SEARCH_WORK", 1_000)
+    flow = Flow(asked=[f"write to ann@partner.example {'x' * 900}"])
+    assert flow.call(flow.begin(), "send", to=["ann@partner.example"] * 100) == []
+    assert flow.call(flow.begin(), "send", to=["bob@partner.example"]) != []
+
+
 def test_a_text_that_occurs_everywhere_is_looked_at_in_some_places(monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[int] = []
 

@@ -48,6 +48,8 @@ _MOST_PLACES = 10_000
 _SEARCH_WORK = 100_000_000
 """Maximum characters that are searched for the texts of one program, which takes less than half a second. Further texts
 count as written by nobody."""
+_URL_WORK = 200
+"""Characters that are searched in the time in which two URLs are compared."""
 _ECHO_WORK = 4_000_000
 """Maximum characters compared to find out if a trusted result repeats an input."""
 
@@ -187,6 +189,15 @@ class _Words:
                 self._emails.add(word)
             elif (url := _Url.parse(word)) is not None:
                 self._urls.setdefault(url.host, []).append(url)
+
+    def work(self, part: str) -> int:
+        """Returns how many characters `name` searches. Mail addresses are looked up."""
+        if len(part) < _SHORTEST or _EMAIL.fullmatch(part):
+            return 0
+        url = _Url.parse(part)
+        if url is None or _leads_on(url):
+            return self.chars
+        return _URL_WORK * len(self._urls.get(url.host, ()))
 
     def name(self, part: str) -> bool:
         """True if they name a destination as a whole: `mybank.com` does not name `bank.com`."""
@@ -448,13 +459,13 @@ class ProgramFlow:
         if len(text) < _SHORTEST:
             self._short -= len(text)
             return self._short >= 0
-        return self._can_search(self.words, self.seen.persons) and (
+        return self._affords(self.words.chars + self.seen.persons.chars) and (
             self.words.contain(text) or self.seen.persons.contain(text)
         )
 
-    def _can_search(self, *places: _Words) -> bool:
-        """Counts one search of these texts. False once the program has caused too many."""
-        self._work -= sum(each.chars for each in places)
+    def _affords(self, work: int) -> bool:
+        """Counts characters to search. False once the program has caused too many."""
+        self._work -= work
         return self._work >= 0
 
     def expose(self) -> None:
@@ -517,9 +528,12 @@ class ProgramFlow:
             _is_known(part, label.known)
             or part in self.seen.trusted
             or (path, name, part) in self.seen.allowed
-            or (self._can_search(self.seen.persons) and self.seen.persons.name(part))
-            or (self.is_clean and self._can_search(self.words) and self.words.name(part))
+            or self._is_named(self.seen.persons, part)
+            or (self.is_clean and self._is_named(self.words, part))
         )
+
+    def _is_named(self, words: _Words, part: str) -> bool:
+        return self._affords(words.work(part)) and words.name(part)
 
     def _unasked(self, value: object) -> str | None:
         """Returns the doubt about a change in an exposed session, unless a person wrote all the texts in it."""
@@ -532,7 +546,7 @@ class ProgramFlow:
 
     def _is_asked_for(self, text: str) -> bool:
         persons = self.seen.persons
-        return text in self.seen.trusted or (self._can_search(persons) and persons.say(text))
+        return text in self.seen.trusted or (self._affords(persons.chars) and persons.say(text))
 
 
 def _values(value: object) -> object:
