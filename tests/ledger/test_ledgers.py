@@ -144,9 +144,12 @@ async def test_keys_come_from_the_environment(tmp_path: Path, monkeypatch: pytes
     records = Records(as_ledger(path))
     assert len((await records.load("execution-1")).calls) == 3
     await records.writer.aclose()
-    monkeypatch.setenv("CORRAL_LEDGER_KEYS", "new=nothing!")
-    with pytest.raises(ConfigError, match="the key 'new' is not base64"):
-        as_ledger(path)
+    key = "bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4="
+    for variable in ("new=nothing!", key, f"new:{key}", f"old={key},{key}", f"new={key}, new={key}", "new=bm5u"):
+        monkeypatch.setenv("CORRAL_LEDGER_KEYS", variable)
+        with pytest.raises(ConfigError, match=r"key [12] (is not NAME=BASE64 of 16, 24|has the name of)") as problem:
+            as_ledger(path)
+        assert key[:8] not in str(problem.value)
     for wrong in ({"new": b"short"}, {"": b"n" * 32}):
         with pytest.raises(ConfigError, match="needs a name of 1 to 32 bytes and 16, 24 or 32 bytes"):
             SqliteLedger(path, keys=wrong)

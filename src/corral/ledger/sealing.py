@@ -23,16 +23,22 @@ def keys_of(environment: Mapping[str, str]) -> dict[str, bytes]:
     """Reads the keys in `CORRAL_LEDGER_KEYS`: `NAME=BASE64`, separated by commas. The first one seals.
 
     Raises:
-        ConfigError: the variable is not set, or malformed.
+        ConfigError: the variable is not set, or malformed. The message has no part of it, since a key without a name
+            looks like a name.
     """
     text = environment.get(KEYS_VARIABLE, "")
     keys: dict[str, bytes] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for number, part in enumerate(filter(None, (part.strip() for part in text.split(","))), 1):
         name, _, value = part.partition("=")
         try:
-            keys[name] = base64.b64decode(value, validate=True)
+            key = base64.b64decode(value, validate=True)
         except binascii.Error:
-            raise ConfigError(f"{KEYS_VARIABLE}: the key {name!r} is not base64") from None
+            key = b""
+        if len(key) not in _SIZES or not 0 < len(name.encode()) <= _MOST_NAME_BYTES:
+            raise ConfigError(f"{KEYS_VARIABLE}: key {number} is not NAME=BASE64 of 16, 24 or 32 bytes")
+        if name in keys:
+            raise ConfigError(f"{KEYS_VARIABLE}: key {number} has the name of an earlier one")
+        keys[name] = key
     if not keys:
         raise ConfigError(
             f"a ledger needs keys to seal its values: set {KEYS_VARIABLE} to NAME=BASE64 of 32 random bytes, or pass "
@@ -57,10 +63,10 @@ class Ring:
             from cryptography.exceptions import InvalidTag
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
         self._invalid = InvalidTag
-        for name, key in keys.items():
+        for number, (name, key) in enumerate(keys.items(), 1):
             if not 0 < len(name.encode()) <= _MOST_NAME_BYTES or len(key) not in _SIZES:
                 raise ConfigError(
-                    f"the ledger's key {name!r} needs a name of 1 to {_MOST_NAME_BYTES} bytes and 16, 24 or 32 bytes"
+                    f"key {number} of the ledger needs a name of 1 to {_MOST_NAME_BYTES} bytes and 16, 24 or 32 bytes"
                 )
             self._keys[name.encode()] = AESGCM(key)
         name = next(iter(self._keys))
