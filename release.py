@@ -56,6 +56,7 @@ def release(root: Path, version: str, *, placeholders: bool = False) -> Path:
     earlier = [Version(tag[1:]) for tag in tags if re.fullmatch(r"v\d+(\.\d+)*\w*", tag)]
     if earlier and number <= max(earlier):
         raise Refused(f"{version} is not later than {max(earlier)}, which was released")
+    start = _run(root, "git", "rev-parse", "HEAD").strip()
     set_version(root, version, datetime.datetime.now(datetime.UTC).date(), placeholders=placeholders)
     try:
         packages = root / "dist"
@@ -64,11 +65,11 @@ def release(root: Path, version: str, *, placeholders: bool = False) -> Path:
         _run(root, sys.executable, "-m", "hatchling", "build", **environment)
         check_packages(root, packages, version)
         _install_and_describe(root, packages, version)
+        _run(root, "git", "commit", "--quiet", "--message", f"Release {version}", "pyproject.toml", "CHANGELOG.md")
+        _run(root, "git", "tag", "--annotate", f"v{version}", "--message", f"Corral {version}")
     except BaseException:
-        _run(root, "git", "checkout", "--", "pyproject.toml", "CHANGELOG.md")
+        _run(root, "git", "reset", "--quiet", "--hard", start)
         raise
-    _run(root, "git", "commit", "--quiet", "--message", f"Release {version}", "pyproject.toml", "CHANGELOG.md")
-    _run(root, "git", "tag", "--annotate", f"v{version}", "--message", f"Corral {version}")
     return packages
 
 
