@@ -69,6 +69,9 @@ def test_a_release_needs_a_clean_checkout_and_a_later_version(project: Path) -> 
         release(project, "0.1.5")
     with pytest.raises(Refused, match="'later' is not a version"):
         release(project, "later")
+    with pytest.raises(Refused, match="hatchling build failed"):
+        release(project, "0.3.0", placeholders=True)
+    assert 'version = "0.3.0"' not in (project / "pyproject.toml").read_text("utf-8")
 
 
 def test_dependencies_for_development_are_locked_without_addresses() -> None:
