@@ -88,7 +88,8 @@ def make_certificates(folder: Path) -> tuple[list[str], ssl.SSLContext]:
         key = ec.generate_private_key(ec.SECP256R1())
         alternative = x509.SubjectAlternativeName([x509.DNSName(name)])
         by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
-        (folder / f"{name}.pem").write_bytes(made(name, key, alternative, by))
+        comment = "Ausgestellt für Hosts und Worker\n".encode()  # tools write such lines, in any encoding
+        (folder / f"{name}.pem").write_bytes(comment + made(name, key, alternative, by))
         (folder / f"{name}.key").write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import logging
 import random
 import resource
 import signal
+import socket
+import ssl
 import struct
 import time
 import urllib.error
@@ -15,6 +18,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -22,7 +26,9 @@ import pytest
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, tool
 from corral.cli.dispatch import run as cli
+from corral.cli.options import mutual_tls
 from corral.cluster import WorkerSandbox, provider
+from corral.cluster.command import first_certificate
 from corral.cluster.fleet import SILENT_SECONDS, Discover, Fleet, Node, Ticket
 from corral.cluster.wire import (
     HEAD,
@@ -43,7 +49,7 @@ from corral.errors import ConfigError, StartFailed
 from corral.guest import FrameKind, encode_frame
 from corral.sandboxes import CPythonSandbox
 from corral.types import Owner, SandboxConfig
-from tests.cluster.processes import SECRET, WorkerProcess
+from tests.cluster.processes import SECRET, WorkerProcess, make_certificates
 from tests.until import until
 
 pytestmark = pytest.mark.anyio
@@ -621,6 +627,39 @@ async def test_a_closed_channel_writes_nothing_to_the_next_guest_of_its_connecti
     assert kinds == [Kind.OPEN, Kind.CLOSE, Kind.OPEN, Kind.CLOSE]
 
 
+async def test_a_kept_connection_that_was_lost_does_not_exclude_its_worker(caplog: pytest.LogCaptureFixture) -> None:
+    kinds: list[int] = []
+
+    class Forgetful(Liar):
+        def asked(self, kind: int, payload: bytes) -> None:
+            kinds.append(kind)
+            if kind == Kind.CLOSE:
+                self.ended = True
+                self.write(record(Kind.CLOSED))
+            elif self.ended:
+                self.abort()
+            else:
+                self.write(json_record(Kind.OPENED, {"tier": "namespaces"}))
+
+    server = await asyncio.get_running_loop().create_server(partial(Forgetful, says()), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    sandbox = WorkerSandbox([f"{host}:{port}"], secret=SECRET, wait_seconds=0)
+    config = SandboxConfig(language="python")
+    try:
+        channels = [await sandbox.connect(config, sandbox.guest_files(config)) for _ in range(3)]
+        for each in channels:
+            await each.aclose()
+        (node,) = sandbox.nodes()
+        await until(lambda: len(node.idle) == 3)
+        await sandbox.connect(config, sandbox.guest_files(config))
+        assert (node.mine, node.idle, node.hung_up) == (1, [], 0), "the others may be lost as well"
+    finally:
+        await sandbox.aclose()
+        server.close()
+    assert kinds == [Kind.OPEN] * 3 + [Kind.CLOSE] * 3 + [Kind.OPEN] * 2
+    assert not caplog.records
+
+
 class NoState(Liar):
     """Answers as control with something else than its state."""
 
@@ -660,6 +699,64 @@ async def test_a_stranger_gets_nothing_before_it_proves_the_secret(shared: Worke
         writer.close()
     async with corral_over(worker.address) as corral:
         assert (await run(corral)).value == 1
+
+
+async def test_a_host_has_one_attempt_to_prove_that_it_knows_the_secret(shared: WorkerProcess) -> None:
+    host, _, port = shared.address.partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    ours = nonce()
+    writer.write(record(Kind.HELLO, bytes([1]) + ours))
+    answer = await reader.readexactly(HEAD.size + NONCE_BYTES + PROOF_BYTES)
+    theirs = answer[HEAD.size : HEAD.size + NONCE_BYTES]
+    right = proof(SECRET.encode(), b"host", ours, theirs, None)
+    joins = [record(Kind.JOIN, each + ours + b"control") for each in (bytes(PROOF_BYTES), right)]
+    writer.write(b"".join(joins))
+    assert await reader.read() == b"", "no state"
+    writer.close()
+
+
+async def test_certificates_have_to_fit(tmp_path: Path) -> None:
+    contexts: list[ssl.SSLContext] = []
+    for name in ("ours", "other"):
+        (tmp_path / name).mkdir()
+        contexts.append(make_certificates(tmp_path / name)[1])
+    files = tmp_path / "ours"
+    arguments = argparse.Namespace(cert=files / "worker.pem", key=files / "worker.key", ca=files / "ca.pem")
+    nobody = ssl.create_default_context(cafile=arguments.ca)
+    shown = ssl.PEM_cert_to_DER_cert(first_certificate(arguments.cert))
+    worker = Worker(secret=SECRET.encode(), capacity=1, tls=mutual_tls(arguments, is_server=True), certificate=shown)
+    address = f"127.0.0.1:{await worker.listen('127.0.0.1', 0)}"
+    try:
+        for tls, name, reason in (
+            (contexts[1], "worker", "TLS with it fails: .*certificate verify failed"),
+            (contexts[0], "else", "TLS with it fails: .*Hostname mismatch"),
+            (nobody, "worker", "TLS with it fails: .*certificate required"),
+            (None, None, "it hung up: its version or TLS may differ"),
+        ):
+            with pytest.raises(StartFailed, match=reason):
+                async with corral_over(address, tls=tls, server_name=name):
+                    pass
+        async with corral_over(address, tls=contexts[0], server_name="worker"):
+            assert len(worker.controls) == 1
+    finally:
+        await worker.aclose()
+
+
+async def test_both_sides_find_out_that_the_others_machine_is_gone() -> None:
+    worker = Worker(secret=SECRET.encode(), capacity=1)
+    address = f"127.0.0.1:{await worker.listen('127.0.0.1', 0)}"
+    try:
+        fleet = Fleet([address], None, secret=SECRET.encode(), tls=None, server_name=None)
+        peers = [await fleet.connect(address, b"guest"), *worker.connections]
+        for peer in peers:
+            assert peer.transport is not None
+            connection = peer.transport.get_extra_info("socket")
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
+        assert len(peers) == 2
+        peers[0].abort()
+    finally:
+        await worker.aclose()
 
 
 # --- everything at once

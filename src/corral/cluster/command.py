@@ -81,7 +81,7 @@ async def _serve(arguments: argparse.Namespace, secret: bytes, tls: ssl.SSLConte
         tier=arguments.tier,
         languages=tuple(arguments.warm or ("typescript", "python")),
         tls=tls,
-        certificate=None if tls is None else ssl.PEM_cert_to_DER_cert(_first_certificate(arguments.cert)),
+        certificate=None if tls is None else ssl.PEM_cert_to_DER_cert(first_certificate(arguments.cert)),
     )
     stopped = asyncio.Event()
     try:
@@ -113,7 +113,8 @@ def _listen_to_lifeline(descriptor: int, stopped: asyncio.Event) -> None:
     asyncio.get_running_loop().remove_reader(descriptor)
 
 
-def _first_certificate(path: Path) -> str:
+def first_certificate(path: Path) -> str:
+    """Returns the first certificate of a PEM file, without comments, which can be in any encoding."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-    _, _, rest = path.read_text(encoding="ascii").partition(begin)
+    _, _, rest = path.read_text(encoding="latin-1").partition(begin)
     return f"{begin}{rest.partition(end)[0]}{end}\n"

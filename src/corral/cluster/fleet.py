@@ -11,6 +11,7 @@ import ssl
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias, cast
 
 from corral.cluster.wire import (
@@ -407,7 +408,7 @@ class Fleet:
         host, port = split_address(address)
         name = (self._server_name or host) if self._tls is not None else None
         async with asyncio.timeout(HANDSHAKE_SECONDS):
-            _, peer = await self._loop.create_connection(Peer, host, port, ssl=self._tls, server_hostname=name)
+            _, peer = await self._loop.create_connection(partial(Peer, self._tls, name), host, port)
             answer: asyncio.Future[bytes] = self._loop.create_future()
 
             def take(kind: int, payload: bytes) -> None:
@@ -425,8 +426,7 @@ class Fleet:
                 peer.write(record(Kind.HELLO, bytes([VERSION]) + ours))
                 payload = await answer
                 theirs, made = payload[:NONCE_BYTES], payload[NONCE_BYTES:]
-                tls = peer.transport.get_extra_info("ssl_object") if peer.transport else None
-                certificate = None if tls is None else tls.getpeercert(True)
+                certificate = peer.peer_certificate()
                 if not hmac.compare_digest(made, proof(self._secret, b"worker", theirs, ours, certificate)):
                     raise WireError("it has another secret than this host")
                 own = proof(self._secret, b"host", ours, theirs, certificate)
@@ -437,12 +437,19 @@ class Fleet:
         peer.bound = MAX_RECORD
         return peer
 
-    async def take_connection(self, node: Node) -> Peer:
+    def kept_connection(self, node: Node) -> Peer | None:
+        """Takes a connection that an earlier guest has left."""
         while node.idle:
             peer = node.idle.pop()
             if not peer.over:
                 return peer
-        return await self.connect(node.address, b"guest")
+        return None
+
+    def drop_connections(self, node: Node) -> None:
+        """Closes the connections without a guest: one of them was lost, so the others may be."""
+        idle, node.idle = node.idle, []
+        for peer in idle:
+            peer.abort()
 
     def keep_connection(self, node: Node, peer: Peer) -> None:
         """Keeps a connection without a guest for the next one."""

@@ -9,7 +9,6 @@ import math
 import secrets
 import ssl
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
 from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
 
@@ -27,6 +26,7 @@ from corral.cluster.wire import (
     parsed,
     record,
     records,
+    release,
     split_address,
 )
 from corral.concurrency.event_loop import asyncio_loop
@@ -52,6 +52,10 @@ class _RefusedError(Exception):
     def __init__(self, why: str, text: str) -> None:
         super().__init__(text)
         self.why = why
+
+
+class _StaleError(ConnectionError):
+    """A kept connection was lost before the worker answered. That says nothing about the worker."""
 
 
 @checked
@@ -155,7 +159,8 @@ class WorkerSandbox(FramedProvider):
                         raise StartFailed(failure) from None
             except (OSError, TimeoutError, WireError) as error:
                 failure = f"worker {node.address}: {error or type(error).__name__}"
-                ticket.excluded.add(node.address)
+                if not isinstance(error, _StaleError):
+                    ticket.excluded.add(node.address)
             ticket.place = asyncio.get_running_loop().create_future()
         raise StartFailed(failure)
 
@@ -193,7 +198,7 @@ class WorkerSandbox(FramedProvider):
             "version": VERSION,
             "protocol": PROTOCOL,
             "guest": guest_digest(config.language),
-            "release": version("corral"),
+            "release": release(),
             "language": config.language,
             "memory_mb": config.memory_mb,
             "tier": self._tier,
@@ -209,8 +214,9 @@ _NO_FILES = (
 
 async def _opened(fleet: Fleet, node: Node, asked: bytes) -> GuestChannel:
     """Starts a guest in a place of this worker, which the channel frees. Frees it now if it fails."""
+    kept = fleet.kept_connection(node)
     try:
-        peer = await fleet.take_connection(node)
+        peer = kept or await fleet.connect(node.address, b"guest")
     except BaseException:
         fleet.release(node)
         raise
@@ -221,6 +227,12 @@ async def _opened(fleet: Fleet, node: Node, asked: bytes) -> GuestChannel:
             await channel.opened
     except _RefusedError:
         channel.leave(reusable=True)
+        raise
+    except ConnectionError as error:
+        channel.leave(reusable=False)
+        if kept is not None and node.lost is None:
+            fleet.drop_connections(node)
+            raise _StaleError(str(error)) from error
         raise
     except BaseException:
         channel.leave(reusable=False)
@@ -372,13 +384,14 @@ class _WorkerChannel(GuestChannel):
 
     def _gone(self, error: Exception | None) -> None:
         end, self._end = self._end, None
-        lost = None if self._closed else self._fleet.lost_guest(self._node, error)
         self.leave(reusable=False)
         if not self.opened.done():
             self.opened.set_exception(error if isinstance(error, WireError) else ConnectionResetError("it hung up"))
             self.opened.exception()  # whoever asked may be gone
-        elif end is not None:
-            end(lost)
+        elif not self._closed:
+            lost = self._fleet.lost_guest(self._node, error)
+            if end is not None:
+                end(lost)
 
 
 def _traces(payload: bytes) -> PostMortem:

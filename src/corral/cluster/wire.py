@@ -13,10 +13,12 @@ import json
 import os
 import secrets
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from enum import IntEnum
 from functools import cache
+from importlib.metadata import version
 from typing import Any, cast
 
 from corral.errors import ConfigError
@@ -29,6 +31,8 @@ SECONDS = struct.Struct(">d")
 MAX_RECORD = 256 * 1024
 MAX_BEFORE_PROOF = 4096
 """Maximum bytes of everything that a peer sends before it has proved that it knows the secret."""
+MAX_TLS_HANDSHAKE = 64 * 1024
+"""Maximum bytes of a peer's part of the TLS handshake: mostly its certificates."""
 HANDSHAKE_SECONDS = 5.0
 HIGH_BYTES = 256 * 1024
 """Unsent bytes of a direction above which its source is not read."""
@@ -36,6 +40,11 @@ NONCE_BYTES = 16
 PROOF_BYTES = hashlib.sha256().digest_size
 SECRET_VARIABLE = "CORRAL_WORKER_SECRET"  # noqa: S105  # the variable's name
 _LEAST_SECRET_BYTES = 16
+_TLS_RECORD_BYTES = 16 * 1024
+_UNREACHABLE_SECONDS = 15
+"""Seconds after which a connection is lost whose peer confirms nothing. A peer whose process stands still is not, as
+its kernel confirms."""
+_PROBE_SECONDS = 5
 
 
 class Kind(IntEnum):
@@ -89,22 +98,82 @@ def records(kind: Kind, data: bytes | bytearray) -> bytes:
     return b"".join(record(kind, data[at : at + MAX_RECORD]) for at in range(0, len(data), MAX_RECORD))
 
 
+class _Tls:
+    """TLS of one connection. Takes and returns bytes, and knows no sockets.
+
+    asyncio's own TLS transport makes a call 43 to 71 µs longer. This takes 3 µs of each side, because it looks for a
+    further record without provoking an exception.
+    """
+
+    def __init__(self, context: ssl.SSLContext, server_name: str | None) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.object = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+        self.is_server = server_name is None
+        self._early: list[bytes] | None = []
+        """Plaintext that is written during the handshake; None after it."""
+
+    @property
+    def is_established(self) -> bool:
+        return self._early is None
+
+    def advance(self, data: bytes = b"") -> bytes:
+        """Takes received bytes, and returns their plaintext. Then `outgoing` can have something to send.
+
+        Raises:
+            WireError: the handshake fails, or a record is not authentic.
+        """
+        pieces: list[bytes] = []
+        try:
+            if data:
+                self._incoming.write(data)
+            if self._early is not None:
+                self.object.do_handshake()
+                early, self._early = self._early, None
+                for each in early:
+                    self.encrypt(each)
+            while self._incoming.pending or self.object.pending():  # another read would raise an exception
+                pieces.append(self.object.read(_TLS_RECORD_BYTES))
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError as error:
+            raise WireError("it ended TLS") from error
+        except ssl.SSLError as error:
+            raise WireError(f"TLS with it fails: {error}") from error
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def encrypt(self, data: bytes) -> None:
+        if self._early is not None:
+            self._early.append(data)
+            return
+        view = memoryview(data)
+        while view:
+            view = view[self.object.write(view) :]
+
+    def outgoing(self) -> bytes:
+        return self._outgoing.read()
+
+
 class Peer(asyncio.Protocol):
     """One connection, as records. A subclass, or whoever uses it, sets `take` and `lost`, which may be replaced at any
-    time. A `WireError` or another exception in `take` ends the connection, and `lost` gets it."""
+    time. A `WireError` or another exception in `take` ends the connection, and `lost` gets it. With `tls`, this side is
+    the client if it has the `server_name` that the certificate of the other one must have, and else the server."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None, server_name: str | None = None) -> None:
         self.transport: asyncio.Transport | None = None
         self.take: Callable[[int, bytes], None] = self._unexpected
         self.lost: Callable[[Exception | None], None] = lambda _: None
         self.bound = MAX_BEFORE_PROOF
         """Maximum bytes of a payload."""
         self.over = False
+        """True once the connection is lost, or is about to be, as this side has given it up."""
         self.full = False
         """True while unsent bytes wait above `HIGH_BYTES`."""
         self._buffer = bytearray()
         self._room: asyncio.Event | None = None
         self._violation: Exception | None = None
+        self._tls = None if tls is None else _Tls(tls, server_name)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self.transport = cast("asyncio.Transport", transport)  # uvloop's are not subclasses
@@ -112,9 +181,21 @@ class Peer(asyncio.Protocol):
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                for name, value in _UNREACHABLE.items():
+                    if hasattr(socket, name):
+                        connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         transport.set_write_buffer_limits(high=HIGH_BYTES)
+        if self._tls is not None:
+            self._decrypted(self._tls, b"")
+
+    def peer_certificate(self) -> bytes | None:
+        """Returns the certificate that the other side has shown (DER); None without TLS."""
+        return None if self._tls is None else self._tls.object.getpeercert(binary_form=True)
 
     def data_received(self, data: bytes) -> None:
+        if self._tls is not None and not (data := self._decrypted(self._tls, data)):
+            return
         buffer: bytes | bytearray = data
         if self._buffer:
             self._buffer += data
@@ -139,6 +220,23 @@ class Peer(asyncio.Protocol):
         elif at < end:
             self._buffer += data[at:]
 
+    def _decrypted(self, tls: _Tls, data: bytes) -> bytes:
+        if self.over or self.transport is None:
+            return b""
+        try:
+            return tls.advance(data)
+        except WireError as error:
+            self._violation, self.over = error, True
+            if tls.is_server and not tls.is_established:  # `close` would reset the connection, which drops the alert
+                self.transport.write(tls.outgoing())
+                self.transport.write_eof()
+            else:
+                self.transport.close()
+            return b""
+        finally:
+            if answer := tls.outgoing():
+                self.transport.write(answer)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.over = True
         self.resume_writing()
@@ -154,8 +252,12 @@ class Peer(asyncio.Protocol):
             room.set()
 
     def write(self, data: bytes) -> None:
-        if not self.over and self.transport is not None:
-            self.transport.write(data)
+        if self.over or self.transport is None:
+            return
+        if self._tls is not None:
+            self._tls.encrypt(data)
+            data = self._tls.outgoing()
+        self.transport.write(data)
 
     async def drained(self) -> None:
         """Waits until less is unsent, or the connection is lost."""
@@ -172,6 +274,7 @@ class Peer(asyncio.Protocol):
             self.transport.resume_reading()
 
     def abort(self) -> None:
+        self.over = True
         if self.transport is not None:
             self.transport.abort()
 
@@ -183,6 +286,21 @@ class Peer(asyncio.Protocol):
         self._buffer.clear()
         self.take = lambda _kind, _payload: None
         self.abort()
+
+
+_UNREACHABLE = {
+    "TCP_USER_TIMEOUT": _UNREACHABLE_SECONDS * 1000,  # in milliseconds: tcp(7)
+    "TCP_KEEPIDLE": _UNREACHABLE_SECONDS - 2 * _PROBE_SECONDS,
+    "TCP_KEEPINTVL": _PROBE_SECONDS,
+    "TCP_KEEPCNT": 2,
+}
+"""Options of a connection, by which the kernel finds out that the other machine is gone."""
+
+
+@cache
+def release() -> str:
+    """Returns this release of corral. Reading it takes half a millisecond."""
+    return version("corral")
 
 
 def proof(secret: bytes, role: bytes, ours: bytes, theirs: bytes, certificate: bytes | None) -> bytes:

@@ -11,7 +11,6 @@ import ssl
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.metadata import version
 from typing import Literal
 
 from pydantic import ValidationError
@@ -21,6 +20,7 @@ from corral.cluster.wire import (
     HIGH_BYTES,
     MAX_BEFORE_PROOF,
     MAX_RECORD,
+    MAX_TLS_HANDSHAKE,
     NONCE_BYTES,
     PROOF_BYTES,
     SECONDS,
@@ -34,6 +34,7 @@ from corral.cluster.wire import (
     proof,
     record,
     records,
+    release,
 )
 from corral.containment import Tier, reaches
 from corral.errors import StartFailed
@@ -138,10 +139,7 @@ class Worker:
     async def listen(self, host: str, port: int) -> int:
         """Accepts hosts. Returns the port."""
         loop = asyncio.get_running_loop()
-        timeout = HANDSHAKE_SECONDS if self._tls is not None else None
-        server = await loop.create_server(
-            lambda: _Connection(self), host, port, ssl=self._tls, backlog=1024, ssl_handshake_timeout=timeout
-        )
+        server = await loop.create_server(lambda: _Connection(self, self._tls), host, port, backlog=1024)
         self._servers.append(server)
         self._beats = loop.create_task(self._beat())
         return server.sockets[0].getsockname()[1]
@@ -208,7 +206,7 @@ class Worker:
     def state(self, host: bytes) -> bytes:
         others = self.live - self.of_hosts[host]
         state: dict[str, object] = {"others": others, "capacity": self.capacity, "draining": self.draining}
-        state["release"] = version("corral")
+        state["release"] = release()
         state["guests"] = {language: [guest_digest(language), tier] for language, tier in self._tiers.items()}
         return json_record(Kind.STATE, state)
 
@@ -226,7 +224,7 @@ class Worker:
 
     def _config_of(self, asked: Opening) -> SandboxConfig:
         if asked.version != VERSION or asked.protocol != PROTOCOL or asked.guest != guest_digest(asked.language):
-            raise _RefusedError("skew", f"the worker has corral {version('corral')}, the host {asked.release[:40]}")
+            raise _RefusedError("skew", f"the worker has corral {release()}, the host {asked.release[:40]}")
         if self.draining:
             raise _RefusedError("draining", "the worker is ending")
         tier = self._tiers.get(asked.language)
@@ -286,9 +284,10 @@ class Worker:
 class _Connection(Peer):
     """Connection of a host: a handshake, then either STATE records, or guests one after another."""
 
-    def __init__(self, worker: Worker) -> None:
-        super().__init__()
+    def __init__(self, worker: Worker, tls: ssl.SSLContext | None) -> None:
+        super().__init__(tls)
         self.host = b""
+        self._most_before_proof = MAX_BEFORE_PROOF + (MAX_TLS_HANDSHAKE if tls else 0)
         self._worker = worker
         self._received = 0
         self._proved = False
@@ -314,7 +313,7 @@ class _Connection(Peer):
     def data_received(self, data: bytes) -> None:
         if not self._proved:
             self._received += len(data)
-            if self._received > MAX_BEFORE_PROOF:
+            if self._received > self._most_before_proof:
                 self.abort()
                 return
         super().data_received(data)
@@ -349,9 +348,7 @@ class _Connection(Peer):
         worker = self._worker
         made = proof(worker.secret, b"host", self._theirs, self._ours, worker.certificate)
         if kind != Kind.JOIN or not hmac.compare_digest(payload[:PROOF_BYTES], made):
-            logger.warning("a host at %s does not know the secret", self.transport and self._peer_name())
-            self.abort()
-            return
+            raise WireError("it does not know the secret")
         self._prove()
         self.host = payload[PROOF_BYTES : PROOF_BYTES + NONCE_BYTES]
         self.bound = MAX_RECORD
