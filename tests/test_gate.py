@@ -15,7 +15,7 @@ MATRIX: dict[str, int] = {
     "checking": 12,
     "cli": 7,
     "cluster": 31,
-    "docs": 12,
+    "docs": 13,
     "e2e": 91,
     "environments": 7,
     "guest": 9,

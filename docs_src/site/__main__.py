@@ -1,4 +1,4 @@
-"""Builds the site into build/site, and serves it on loopback with `--serve`."""
+"""Builds the site into build/site, serves it on loopback with `--serve`, and adds it to others with `--publish`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import sys
 from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-from docs_src.site import ROOT, Problem, build
+from docs_src.site import ROOT, Problem, build, publish
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/docs", description=__doc__)
     parser.add_argument("--serve", action="store_true", help="serve the built site until Ctrl-C")
     parser.add_argument("--port", type=int, default=8787)
+    parser.add_argument("--publish", type=Path, metavar="FOLDER", help="add this version to those in a folder")
     arguments = parser.parse_args()
     try:
-        site = build(ROOT / "build")
+        site = build(ROOT / "build", versions=arguments.publish is not None)
+        if arguments.publish:
+            site = publish(site, arguments.publish).parent
     except Problem as problem:
         sys.exit(str(problem))
     print(f"built: {site}")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from docs_src.site import ROOT, Problem, build, stage
+from docs_src.site import ROOT, Problem, build, publish, stage
 from playwright.sync_api import Browser, Page, expect
 
 from tests.chromium import chromium, watched
@@ -121,7 +123,14 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Generator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site))) as server:
+    with served(site) as address:
+        yield address
+
+
+@contextmanager
+def served(folder: Path) -> Generator[str]:
+    """Serves a folder on loopback, and yields its address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
@@ -135,6 +144,11 @@ def browser() -> Generator[Browser]:
         yield browser
 
 
+MOST_BYTES = 500_000
+_LOADED = """performance.getEntriesByType('resource')
+    .filter((each) => !each.name.endsWith('/search.json'))
+    .reduce((sum, each) => sum + each.encodedBodySize, 0)"""
+"""Bytes that a page loads, uncompressed, but for the search's index, which grows with the pages."""
 SEEN = ["", "quickstart/", "limits/", "benchmarks/", "reference/corral/"]
 
 
@@ -153,6 +167,7 @@ def test_pages_fit_the_screen_and_pass_the_rules_of_accessibility(
             expect(page.locator("h1")).to_be_visible()
             assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), path
             assert _violations(page) == [], path
+            assert page.evaluate(_LOADED) < MOST_BYTES, path
         assert problems == []
 
 
@@ -160,6 +175,27 @@ def _violations(page: Page) -> list[str]:
     page.add_script_tag(path=npm_folder("axe-core") / "axe.min.js")
     report = page.evaluate("axe.run({ runOnly: ['wcag2a', 'wcag2aa'] })")
     return [f"{rule['id']}: {node['html']}" for rule in report["violations"] for node in rule["nodes"]]
+
+
+@pytest.mark.matrix("the gate prepares all pages; two published versions of the whole site in a browser")
+def test_a_published_site_has_a_menu_of_versions(browser: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / "published"
+    built = build(tmp_path / "build", versions=True)
+    version = publish(built, folder).name
+    (folder / version).rename(folder / "0.0")
+    (folder / "versions.json").write_text(json.dumps([{"version": "0.0", "title": "0.0", "aliases": ["latest"]}]))
+    assert publish(built, folder) == folder / version
+    with pytest.raises(Problem, match=r"has files, but no versions\.json"):
+        publish(built, tmp_path)
+    with served(folder) as address, browser.new_context(viewport={"width": 1440, "height": 800}) as context:
+        page = context.new_page()
+        page.goto(address)
+        expect(page).to_have_url(f"{address}{version}/")
+        expect(page.locator(".md-version__current")).to_have_text(version)
+        page.locator(".md-version").hover()
+        page.get_by_role("link", name="0.0", exact=True).click()
+        expect(page).to_have_url(re.compile(re.escape(f"{address}0.0/")))
+        expect(page.locator(".md-version__current")).to_have_text("0.0")
 
 
 @pytest.mark.matrix("the gate builds the site strictly; its search and its copy buttons need a browser")
