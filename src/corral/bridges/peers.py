@@ -6,6 +6,7 @@ Needs the extra `hosts`.
 from __future__ import annotations
 
 import hmac
+import json
 import os
 import re
 import socket
@@ -20,13 +21,26 @@ import anyio
 from anyio.lowlevel import RunVar
 
 from corral.arguments import checked
-from corral.bridges.base import Receive, Scope, Send
-from corral.bridges.web.request_filter import FORWARDED
+from corral.bridges.base import ASGIApp, PeerHandler, Receive, Scope, Send
+from corral.bridges.web.request_filter import FORWARDED, PEER_PATH, RequestHead
+from corral.bridges.web.request_load import read_body
 from corral.bridges.web.request_watch import BODY_SECONDS, late
+from corral.bridges.web.responses import Response, failed, status_of
+from corral.concurrency.kept import Lease
 from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import thread_safe_callback
-from corral.errors import ConfigError, HostLost, MalformedMessage, requires_extra
+from corral.errors import (
+    AccessDenied,
+    BridgeError,
+    ConfigError,
+    CorralError,
+    HostLost,
+    MalformedMessage,
+    error_class,
+    requires_extra,
+)
 from corral.logs import get_logger
+from corral.types import CallError, ExecutionContext
 
 with requires_extra("corral.bridges.peers", "hosts"):
     import httpcore
@@ -68,7 +82,18 @@ _HOP_BY_HOP = frozenset(
     }
 )
 """Headers of one connection: RFC 9110, section 7.6.1."""
-_NOT_SENT = _HOP_BY_HOP | {b"host", b"origin", FORWARDED}
+_CLIENT_HEADERS = {b"x-corral-host": b"host", b"x-corral-origin": b"origin"}
+"""Headers in which an app of a peer gets the Host and Origin that the client sent, for its own checks."""
+_NOT_SENT = _HOP_BY_HOP | {b"host", b"origin", FORWARDED, *_CLIENT_HEADERS}
+_SENDER = "corral.sender"
+"""Key in the ASGI scope of a forwarded request."""
+_MESSAGES = "messages"
+"""Name of the app that answers messages of peers."""
+_DIGEST = b"Digest "
+"""Scheme of a message's Authorization, which the proof covers: the SHA-256 of its body."""
+_ASK_SECONDS = 5.0
+_MAX_MESSAGE_BYTES = 4_000_000
+"""Maximum bytes of a message between hosts, and of its answer."""
 _NOT_RETURNED = _HOP_BY_HOP | {b"date", b"server"}
 
 
@@ -107,6 +132,8 @@ class Peers:
         self._pool: RunVar[httpcore.AsyncConnectionPool] = RunVar("corral.peers")
         self._forwarding: dict[str, set[Callable[[], object]]] = {}
         """Functions that end the requests that are being forwarded to each peer."""
+        self._handlers: dict[str, PeerHandler] = {}
+        self._apps: dict[str, ASGIApp] = {_MESSAGES: self._answer}
 
     @property
     def name(self) -> str:
@@ -144,8 +171,8 @@ class Peers:
         parts = b"corral-forwarded-1", sender, receiver, sent, scope["method"].encode(), target_of(scope), digest
         return b"1 %b %b %b" % (sender, sent, hmac.digest(self._secret, b"\n".join(parts), "sha256").hex().encode())
 
-    async def forward(self, host: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request to a peer, and its response back, both as streams.
+    async def forward(self, host: str, scope: Scope, receive: Receive, send: Send, *, app: str | None = None) -> None:
+        """Passes a request to a peer's bridge, or to the `app` that it serves, and its response back, as streams.
 
         Raises:
             HostLost: the peer does not answer; nothing has been sent back.
@@ -154,6 +181,8 @@ class Peers:
         url = self._urls.get(host)
         if url is None:
             raise HostLost(f"the host {host!r} of this execution has ended")
+        if app is not None:
+            scope = _scope_of_app(scope, app)
         request = _Request(url, host, scope, receive, self._headers(host, scope))
         failure = None
         with self._ends_with(host) as running:
@@ -162,6 +191,119 @@ class Peers:
             failure = HostLost(f"the host {host!r} of this execution has ended; the call can have taken effect")
         if failure is not None:
             raise failure
+
+    # --- apps of hosts, and messages among them
+
+    def serve(self, name: str, app: ASGIApp) -> str:
+        """Serves an app for requests that peers forward. Returns its name, which differs from `name` if that is taken.
+
+        Hosts must make their apps in the same order.
+        """
+        number, free = 1, name
+        while free in self._apps:
+            number, free = number + 1, f"{name}-{number + 1}"
+        self._apps[free] = app
+        return free
+
+    async def receive(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request that a peer has forwarded to the app that it is for."""
+        head = RequestHead.of(scope)
+        name, _, _ = head.path.removeprefix(PEER_PATH).partition("/")
+        app = self._apps.get(name)
+        sender = _PROOF.fullmatch(head.forwarded or b"")
+        if app is None or sender is None:
+            await _refusal(BridgeError(f"this host has no app {name!r}; hosts must serve the same apps"), 404)(
+                scope, receive, send
+            )
+            return
+        start = f"{PEER_PATH}{name}"
+        path = target_of(scope).partition(b"?")[0].removeprefix(start.encode())
+        headers = [(name, value) for name, value in scope["headers"] if name not in (b"host", FORWARDED)]
+        inner = {
+            **scope,
+            "path": head.path.removeprefix(start),
+            "raw_path": path,
+            "root_path": "",
+            "headers": [(_CLIENT_HEADERS.get(name, name), value) for name, value in headers],
+        }
+        inner = {name: value for name, value in inner.items() if not name.startswith("corral.")}
+        await app(inner | {_SENDER: sender[1].decode()}, receive, send)
+
+    def sender_of(self, scope: Scope) -> str | None:
+        """Returns the peer that has forwarded a request to an app; None if it came from a client."""
+        sender: str | None = scope.get(_SENDER)
+        return sender
+
+    def answer(self, name: str, handler: PeerHandler) -> None:
+        """Answers messages of peers, whose names begin with `name` and a slash."""
+        self._handlers[name] = handler
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = RequestHead(scope)
+        kind, _, name = head.path.removeprefix("/").partition("/")
+        try:
+            body = await read_body(head, receive, _MAX_MESSAGE_BYTES)
+            if head.authorization != _DIGEST + sha256(body).hexdigest().encode():
+                raise AccessDenied("the body is not that of the message that a peer has sent")
+            if (handler := self._handlers.get(kind)) is None:
+                raise BridgeError(f"this host does not answer {kind!r}; hosts must have the same options")
+            response = Response(await handler(name, body), headers={}, media_type="application/json")
+        except CorralError as error:
+            response = _refusal(error)
+        await response(scope, receive, send)
+
+    async def ask(self, name: str, body: bytes) -> dict[str, bytes | CorralError]:
+        """Sends a message to all peers at once. Returns their answers by host, or the errors instead of answers."""
+        answers: dict[str, bytes | CorralError] = {}
+
+        async def ask(host: str) -> None:
+            answers[host] = await self._ask(host, name, body)
+
+        async with plain_task_group() as tasks:
+            for host in [*self._urls]:
+                tasks.start_soon(ask, host)
+        return answers
+
+    async def _ask(self, host: str, name: str, body: bytes) -> bytes | CorralError:
+        authorization = _DIGEST + sha256(body).hexdigest().encode()
+        length = b"%d" % len(body)
+        message = {
+            "method": "POST",
+            "path": f"/{name}",
+            "headers": [(b"authorization", authorization), (b"content-length", length)],
+        }
+        scope = _scope_of_app(message, _MESSAGES)
+        if (url := self._urls.get(host)) is None:
+            return HostLost(f"the host {host!r} has ended")
+        answer = bytearray()
+        try:
+            with anyio.fail_after(_ASK_SECONDS):
+                async with self._connections().stream(
+                    "POST",
+                    _with_target(url, target_of(scope)),
+                    headers=self._headers(host, scope),
+                    content=body,
+                    extensions={"timeout": {"connect": _CONNECT_SECONDS, "write": _WRITE_SECONDS}},
+                ) as response:
+                    async for data in response.aiter_stream():
+                        answer += data
+                        if len(answer) > _MAX_MESSAGE_BYTES:
+                            return HostLost(f"the host {host!r} answers with more than {_MAX_MESSAGE_BYTES} bytes")
+                    return bytes(answer) if response.status == 200 else _error_in(host, bytes(answer))
+        except (TimeoutError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
+            return HostLost(f"the host {host!r} does not answer: {type(error).__name__}: {error}".removesuffix(": "))
+
+    # --- leases, which fixed peers do not have
+
+    async def hold(self, context: ExecutionContext, lost: Callable[[], object]) -> Lease:
+        """Returns a lease that excludes no other host: fixed peers have no place for leases, which `RedisPeers` has."""
+        del context, lost
+        return _Unshared()
+
+    async def holder(self, context: ExecutionContext) -> str | None:
+        """Returns None."""
+        del context
+        return None
 
     @contextmanager
     def _ends_with(self, host: str) -> Generator[anyio.CancelScope]:
@@ -180,7 +322,10 @@ class Peers:
     def _headers(self, host: str, scope: Scope) -> list[tuple[bytes, bytes]]:
         listed = b",".join(value for name, value in scope["headers"] if name == b"connection")
         named = {each.strip().lower() for each in listed.split(b",")}
-        kept = [(name, value) for name, value in scope["headers"] if name not in _NOT_SENT and name not in named]
+        # Only apps get the headers of `_CLIENT_HEADERS`, and `_scope_of_app` has removed those of the client itself.
+        is_app = (scope.get("raw_path") or b"").startswith(PEER_PATH.encode())
+        left_out = (_NOT_SENT - _CLIENT_HEADERS.keys()) if is_app else _NOT_SENT
+        kept = [(name, value) for name, value in scope["headers"] if name not in left_out and name not in named]
         sent = b"%d" % (time.time() * 1000)
         return [*kept, (FORWARDED, self._proof(self._name.encode(), host.encode(), sent, scope))]
 
@@ -208,9 +353,7 @@ class _Request:
     def __init__(
         self, url: httpcore.URL, host: str, scope: Scope, receive: Receive, headers: list[tuple[bytes, bytes]]
     ) -> None:
-        self._url = httpcore.URL(
-            scheme=url.scheme, host=url.host, port=url.port, target=url.target.rstrip(b"/") + target_of(scope)
-        )
+        self._url = _with_target(url, target_of(scope))
         self._host = host
         self._method: str = scope["method"]
         self._receive = receive
@@ -282,6 +425,41 @@ class _Request:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         scope.cancel()
+
+
+class _Unshared:
+    """Lease that no other host knows of."""
+
+    is_held = True
+
+    async def release(self) -> None: ...
+
+
+def _with_target(url: httpcore.URL, target: bytes) -> httpcore.URL:
+    return httpcore.URL(scheme=url.scheme, host=url.host, port=url.port, target=url.target.rstrip(b"/") + target)
+
+
+def _scope_of_app(scope: Scope, app: str) -> Scope:
+    """Returns a client's request as one to a peer's app, with the client's Host and Origin in other headers."""
+    sent = {value: name for name, value in _CLIENT_HEADERS.items()}
+    headers = [(name, value) for name, value in scope["headers"] if name not in _CLIENT_HEADERS]
+    copies = [(sent[name], value) for name, value in headers if name in sent]
+    path = PEER_PATH.encode() + app.encode() + target_of(scope).partition(b"?")[0]
+    return {**scope, "root_path": "", "raw_path": path, "headers": [*headers, *copies]}
+
+
+def _refusal(error: CorralError, status: int | None = None) -> Response:
+    described = CallError.of(error)
+    body = json.dumps({"error": {"code": error.code, "message": str(error)}}).encode()
+    return failed(body, described, status or status_of(described))
+
+
+def _error_in(host: str, body: bytes) -> CorralError:
+    try:
+        error = json.loads(body)["error"]
+        return error_class(error["code"])(f"{error['message']} (host {host!r})")
+    except (ValueError, KeyError, TypeError):
+        return HostLost(f"the host {host!r} refuses messages of its peers: {body[:200].decode(errors='replace')}")
 
 
 def target_of(scope: Scope) -> bytes:

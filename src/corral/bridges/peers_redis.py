@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from ssl import SSLContext
+from typing import Any
 
+import anyio
 from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.peers import Peers, logger, parse_url
-from corral.errors import ConfigError, requires_extra
+from corral.concurrency.kept import Lease
+from corral.errors import ConfigError, CorralError, SessionElsewhere, StartFailed, requires_extra
+from corral.types import ExecutionContext
 
 with requires_extra("RedisPeers", "redis"):
     from redis.asyncio import Redis, RedisCluster
     from redis.asyncio.connection import parse_url as parse_redis_url
+    from redis.exceptions import RedisError
 
 __all__ = ["RedisPeers"]
 
@@ -24,30 +33,99 @@ _LEAST_LEASE_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
 """Minimum seconds between looks for a host that is not known yet."""
 
-# KEYS: until when each host is alive, in milliseconds; and its instance and URL. ARGV: name, instance, URL, lease.
-# Returns the instance and URL of another host with this name, or the names, instances and URLs of all hosts.
-_RENEW = """
+# KEYS: until when each host is alive, in milliseconds; its instance and URL; and the holder of each held name, which is
+# a host and its instance.
+_START = """
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-for _, name in ipairs(redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now)) do
-  redis.call("ZREM", KEYS[1], name)
-  redis.call("HDEL", KEYS[2], name)
+local function drop(host)
+  redis.call("ZREM", KEYS[1], host)
+  redis.call("HDEL", KEYS[2], host)
+  local held = redis.call("HGETALL", KEYS[3])
+  for i = 1, #held, 2 do
+    if string.find(held[i + 1], host .. " ", 1, true) == 1 then redis.call("HDEL", KEYS[3], held[i]) end
+  end
 end
-if ARGV[4] ~= "0" then
-  local own = ARGV[2] .. " " .. ARGV[3]
-  local other = redis.call("HGET", KEYS[2], ARGV[1])
-  if other and other ~= own then return {other} end
-  redis.call("ZADD", KEYS[1], now + ARGV[4], ARGV[1])
-  redis.call("HSET", KEYS[2], ARGV[1], own)
-end
-return redis.call("HGETALL", KEYS[2])
-"""
-_LEAVE = """
-if redis.call("HGET", KEYS[2], ARGV[1]) == ARGV[2] .. " " .. ARGV[3] then
-  redis.call("ZREM", KEYS[1], ARGV[1])
-  redis.call("HDEL", KEYS[2], ARGV[1])
+local function instance(host)
+  local lease = redis.call("ZSCORE", KEYS[1], host)
+  local value = lease and tonumber(lease) > now and redis.call("HGET", KEYS[2], host)
+  return value and string.match(value, "^%S+")
 end
 """
+# ARGV: name, instance, URL, lease. Returns the instance and URL of another host with this name, or 1 if this host has
+# been alive all the time, and the names, instances and URLs of all hosts.
+_RENEW = f"""{_START}
+for _, name in ipairs(redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now)) do drop(name) end
+local own = ARGV[2] .. " " .. ARGV[3]
+local other = redis.call("HGET", KEYS[2], ARGV[1])
+if other and other ~= own then return {{other}} end
+redis.call("ZADD", KEYS[1], now + ARGV[4], ARGV[1])
+redis.call("HSET", KEYS[2], ARGV[1], own)
+local hosts = redis.call("HGETALL", KEYS[2])
+table.insert(hosts, 1, other and "1" or "0")
+return hosts
+"""
+# ARGV: name, instance, URL.
+_LEAVE = f"""{_START}
+if redis.call("HGET", KEYS[2], ARGV[1]) == ARGV[2] .. " " .. ARGV[3] then drop(ARGV[1]) end
+"""
+# ARGV: host, instance, held name, 1 to take it if it is free. Returns its holder, if any.
+_HOLD = f"""{_START}
+local holder = redis.call("HGET", KEYS[3], ARGV[3])
+local host = holder and string.match(holder, "^%S+")
+if host and holder == host .. " " .. (instance(host) or "") then return host end
+if ARGV[4] == "0" or instance(ARGV[1]) ~= ARGV[2] then return false end
+redis.call("HSET", KEYS[3], ARGV[3], ARGV[1] .. " " .. ARGV[2])
+return ARGV[1]
+"""
+# ARGV: host, instance, held name.
+_RELEASE = """
+if redis.call("HGET", KEYS[3], ARGV[3]) == ARGV[1] .. " " .. ARGV[2] then redis.call("HDEL", KEYS[3], ARGV[3]) end
+"""
+
+
+def _now() -> float:
+    """Returns seconds of a clock that also runs while the machine is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def _name_of(context: ExecutionContext) -> str:
+    key = context.organization_id, context.user_id, context.session_id
+    return sha256(json.dumps(key).encode()).hexdigest()
+
+
+class _Claim:
+    """Name that this host holds, or is about to hold, for its users."""
+
+    def __init__(self) -> None:
+        self.changing = asyncio.Lock()
+        self.is_held = False
+        self.users = 0
+        self.lost: list[Callable[[], object]] = []
+
+
+class _Lease:
+    """Use of a name that this host holds."""
+
+    def __init__(self, peers: RedisPeers, name: str, claim: _Claim, lost: Callable[[], object]) -> None:
+        self._peers = peers
+        self._name = name
+        self._claim = claim
+        self._lost = lost
+        self._released = False
+        claim.lost.append(lost)
+
+    @property
+    def is_held(self) -> bool:
+        return self._lost in self._claim.lost and self._peers.is_joined
+
+    async def release(self) -> None:
+        if not self._released:
+            self._released = True
+            with suppress(ValueError):
+                self._claim.lost.remove(self._lost)
+            with anyio.CancelScope(shield=True):
+                await self._peers.release(self._name, self._claim)
 
 
 @checked
@@ -57,7 +135,8 @@ class RedisPeers(Peers):
     `name` is this host, and `url` the address of its bridge for the others. Both must be those of one process only. The
     host is known to the others while it renews its lease of `lease_seconds`, which it does three times in that time; no
     request waits for Redis, unless its token names a host that has just joined. While Redis does not answer, the hosts
-    that were known stay so. `secret` and `ssl_context` are as in `Peers`.
+    that were known stay so. Sessions kept by name are held by one host at a time, until it closes them or its lease
+    ends; a host that cannot renew its lease in time closes them itself. `secret` and `ssl_context` are as in `Peers`.
 
     Pass the URL of Redis, or a client of `redis.asyncio`, which you close yourself.
 
@@ -90,12 +169,18 @@ class RedisPeers(Peers):
         self._own_url = url
         self._redis = redis
         self._lease_seconds = lease_seconds
-        self._keys = f"{{{prefix}}}until", f"{{{prefix}}}hosts"
+        self._keys = tuple(f"{{{prefix}}}{name}" for name in ("until", "hosts", "held"))
         self._instance = secrets.token_hex(8)
         self._client: Redis | RedisCluster | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
+        """One renewal at a time, so that no older answer follows a newer one."""
         self._looked = 0.0
+        self._joined_until = 0.0
+        """End of this host's lease, if it is not renewed."""
+        self._claims: dict[str, _Claim] = {}
+        self._unreleased: set[str] = set()
+        """Names that Redis could not be told to be free."""
         self._known: dict[str, str] = {}
         """Instance and URL of each other host."""
 
@@ -114,7 +199,7 @@ class RedisPeers(Peers):
         self._client = Redis.from_url(self._redis) if isinstance(self._redis, str) else self._redis  # pyright: ignore[reportUnknownMemberType]
         end = time.monotonic() + 1.5 * self._lease_seconds
         try:
-            while (other := await self._renew(self._lease_seconds)) is not None:
+            while (other := await self._renew()) is not None:
                 if time.monotonic() > end:
                     raise ConfigError(f"another process is the host {self._name!r}, at {other}; give this one a name")
                 await asyncio.sleep(self._lease_seconds / 10)
@@ -136,53 +221,76 @@ class RedisPeers(Peers):
         if client is not None:
             try:
                 async with asyncio.timeout(self._lease_seconds):
-                    await client.eval(_LEAVE, 2, *self._keys, self._name, self._instance, self._own_url)
+                    await client.eval(_LEAVE, 3, *self._keys, self._name, self._instance, self._own_url)
             except Exception as error:
                 logger.warning("this host could not leave its peers before its lease ends: %s", error)
             if isinstance(self._redis, str):
                 await client.aclose()
+        self._joined_until = 0.0
         await super().aclose()
 
     @override
     async def knows(self, host: str) -> bool:
-        if host not in self._urls and self._client is not None:
-            async with self._looking:
-                if host not in self._urls and time.monotonic() - self._looked >= _LOOK_SECONDS:
-                    try:
-                        await self._renew(0)
-                    except Exception as error:
-                        logger.warning("Redis does not answer, so the host %r is not known: %s", host, error)
+        if host not in self._urls:
+            await self._look(lambda: host in self._urls, f"the host {host!r} is not known")
         return host in self._urls
+
+    @override
+    async def ask(self, name: str, body: bytes) -> dict[str, bytes | CorralError]:
+        await self._look(lambda: False, "hosts that have just joined are not asked")
+        return await super().ask(name, body)
+
+    async def _look(self, is_known: Callable[[], bool], otherwise: str) -> None:
+        """Learns the other hosts, unless that was done a moment ago."""
+        if self._client is None:
+            return
+        async with self._looking:
+            if not is_known() and time.monotonic() - self._looked >= _LOOK_SECONDS:
+                try:
+                    await self._renew_alone()
+                except Exception as error:
+                    logger.warning("Redis does not answer, so %s: %s", otherwise, error)
 
     async def _keep(self) -> None:
         """Renews the lease. Says so once when Redis does not answer, or when another process has taken the name."""
         problem: str | None = None
         while True:
-            await asyncio.sleep(self._lease_seconds / 3)
+            left = self._joined_until - _now()
+            await asyncio.sleep(min(self._lease_seconds / 3, left if left > 0 else math.inf))
             before, problem = problem, None
             try:
-                if (other := await self._renew(self._lease_seconds)) is not None:
+                if (other := await self._renew()) is not None:
                     problem = f"another process is the host {self._name!r} now, at {other}"
+                else:
+                    for name in [*self._unreleased]:
+                        await self._free(name)
             except Exception as error:
                 problem = f"Redis does not answer: {type(error).__name__}: {error}"
+            if not self.is_joined:
+                self._lose_claims()
             if problem is not None and before is None:
                 logger.warning("this host cannot renew its lease: %s", problem)
             elif problem is None and before is not None:
                 logger.warning("this host renews its lease again")
 
-    async def _renew(self, lease_seconds: float) -> str | None:
-        """Renews the lease, unless it is 0, and learns the other hosts. Returns the URL of a host with its name."""
-        assert self._client is not None
-        lease = str(round(lease_seconds * 1000))
-        arguments = self._name, self._instance, self._own_url, lease
+    async def _renew(self) -> str | None:
+        """Renews the lease, and learns the other hosts. Returns the URL of another host with its name."""
+        async with self._looking:
+            return await self._renew_alone()
+
+    async def _renew_alone(self) -> str | None:
+        began = _now()
         try:
-            async with asyncio.timeout(self._lease_seconds / 3):
-                answer = await self._client.eval(_RENEW, 2, *self._keys, *arguments)
+            arguments = self._name, self._instance, self._own_url, str(round(self._lease_seconds * 1000))
+            answer = await self._eval(_RENEW, *arguments)
         finally:
             self._looked = time.monotonic()  # also after a failure, or all who wait to look would time out in turn
         texts: list[str] = [each.decode() if isinstance(each, bytes) else each for each in answer]
         if len(texts) == 1:
             return texts[0].partition(" ")[2]
+        if texts.pop(0) == "0":  # this host joins, or its lease had ended
+            self._lose_claims()
+        self._joined_until = began + self._lease_seconds
         known = {name: value for name, value in zip(texts[::2], texts[1::2], strict=True) if name != self._name}
         gone = [name for name, value in self._known.items() if known.get(name) != value]
         self._urls = {name: parse_url(name, value.partition(" ")[2]) for name, value in known.items()}
@@ -191,3 +299,104 @@ class RedisPeers(Peers):
             for end in [*self._forwarding.get(name, ())]:
                 end()
         return None
+
+    async def _eval(self, script: str, *arguments: str) -> Any:
+        if self._client is None:
+            raise StartFailed("RedisPeers is not open; open the Corral with `async with`")
+        async with asyncio.timeout(self._lease_seconds / 3):
+            return await self._client.eval(script, 3, *self._keys, *arguments)
+
+    # --- leases of names
+
+    @property
+    def is_joined(self) -> bool:
+        """True while no other host can take over what this host holds."""
+        return _now() < self._joined_until
+
+    @override
+    async def hold(self, context: ExecutionContext, lost: Callable[[], object]) -> Lease:
+        name = _name_of(context)
+        claim = self._claims.setdefault(name, _Claim())
+        claim.users += 1
+        try:
+            async with claim.changing:
+                if not (claim.is_held and self.is_joined):
+                    await self._take(name)
+                    claim.is_held = True
+        except BaseException:
+            self._leave(name, claim)
+            raise
+        return _Lease(self, name, claim, lost)
+
+    async def _take(self, name: str) -> None:
+        self._unreleased.add(name)  # until it is known that this host does not hold it, or uses it
+        try:
+            holder = await self._holder(name, takes=True)
+        except (TimeoutError, OSError, RedisError) as error:
+            text = f"Redis does not answer, so no lease of a session can be taken: {type(error).__name__}: {error}"
+            raise StartFailed(text) from error
+        self._unreleased.discard(name)
+        if holder is None:
+            raise StartFailed("this host's own lease has ended, so it cannot open a session; try again in a moment")
+        if holder != self._name:
+            raise SessionElsewhere(f"the host {holder!r} has this session open; send its programs there", host=holder)
+
+    @override
+    async def holder(self, context: ExecutionContext) -> str | None:
+        name = _name_of(context)
+        if (claim := self._claims.get(name)) is not None and claim.is_held and self.is_joined:
+            return None
+        try:
+            holder = await self._holder(name, takes=False)
+        except (TimeoutError, OSError, RedisError) as error:
+            logger.warning("Redis does not answer, so the host of a session is not known: %s", error)
+            return None
+        return None if holder == self._name else holder
+
+    async def _holder(self, name: str, *, takes: bool) -> str | None:
+        holder = await self._eval(_HOLD, self._name, self._instance, name, str(int(takes)))
+        return holder.decode() if isinstance(holder, bytes) else holder
+
+    async def release(self, name: str, claim: _Claim) -> None:
+        """Ends one use of a name, and frees it after the last."""
+        async with claim.changing:
+            if claim.users == 1 and claim.is_held:
+                claim.is_held = False
+                await self._tell_released(name)
+        self._leave(name, claim)
+
+    async def _free(self, name: str) -> None:
+        """Tells Redis that a name is free, unless it is in use again."""
+        claim = self._claims.setdefault(name, _Claim())
+        claim.users += 1
+        async with claim.changing:
+            if claim.is_held:
+                self._unreleased.discard(name)
+            else:
+                await self._tell_released(name)
+        self._leave(name, claim)
+
+    async def _tell_released(self, name: str) -> None:
+        self._unreleased.discard(name)
+        try:
+            await self._eval(_RELEASE, self._name, self._instance, name)
+        except Exception as error:
+            self._unreleased.add(name)
+            logger.warning("Redis does not answer, so a session is still held by this host: %s", error)
+
+    def _leave(self, name: str, claim: _Claim) -> None:
+        claim.users -= 1
+        if claim.users == 0 and self._claims.get(name) is claim:
+            del self._claims[name]
+
+    def _lose_claims(self) -> None:
+        """Tells the users of all held names that another host can hold them."""
+        held = [(name, claim) for name, claim in self._claims.items() if claim.is_held]
+        if held:
+            logger.warning("this host's lease has ended, so it has lost %d sessions, which it closes", len(held))
+        for name, claim in held:
+            claim.is_held = False
+            self._unreleased.add(name)
+            lost, claim.lost = claim.lost, []
+            for tell in lost:
+                tell()

@@ -28,6 +28,19 @@ class _Closable(Protocol):
     async def aclose(self) -> None: ...
 
 
+class Lease(Protocol):
+    """Right to keep something open, which other processes respect until `release`."""
+
+    @property
+    def is_held(self) -> bool:
+        """False once the lease has been lost, so another process can have it."""
+        ...
+
+    async def release(self) -> None:
+        """Ends the lease. Idempotent."""
+        ...
+
+
 K = TypeVar("K", bound=_Keyed)
 T = TypeVar("T", bound=_Closable)
 

@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from corral.errors import InvalidArguments, SandboxError, ToolError
+from corral.errors import InvalidArguments, SandboxError, SessionElsewhere, ToolError
 from corral.events import OnEvent
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
@@ -285,6 +285,7 @@ class ModelTool:
 
         Raises:
             StartFailed: the sandbox did not start. Only the log has the reason: frameworks show errors to models.
+            SessionElsewhere: another host has the session of the context open.
             ConfigError: the Corral is closed, or runs no programs in this language.
         """
         try:
@@ -292,6 +293,8 @@ class ModelTool:
             return await self.answer(read, context or ExecutionContext(), on_event, tool_call_id, execution_id)
         except ToolError as error:
             return _rejection(error, self.language)
+        except SessionElsewhere:
+            raise
         except SandboxError as error:
             correlation = secrets.token_hex(6)
             logger.error("a program for a model could not be run (correlation id %s): %s", correlation, error)

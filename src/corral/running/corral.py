@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -56,6 +57,7 @@ from corral.running.for_models import ForModels
 from corral.running.journal import Recording
 from corral.running.notebooks import Notebooks
 from corral.running.options import LiveOptions, RunOptions, request_of
+from corral.running.peer_decisions import PeerDecisions
 from corral.running.remote import Remote
 from corral.running.session import Session
 from corral.running.sync import SyncCorral
@@ -194,6 +196,7 @@ class Corral(Lifecycle):
         self.limits = limits or Limits()
         self.hide_denied = policy is not None if hide_denied is None else hide_denied
         self.approve = approve
+        self.peers = peers
         self._may_decide = may_decide
         if isinstance(containment, str):
             containment = Containment(required=containment)
@@ -262,12 +265,17 @@ class Corral(Lifecycle):
         self._sandbox = sandbox
         self._views = views
         self._records = None if ledger is None else Records(as_ledger(ledger))
+        self._peer_decisions: PeerDecisions | None = None
+        if peers is not None:
+            own = self._executions_among(None)
+            self._peer_decisions = PeerDecisions(peers, runtime.parked.requests, own.settle)
         self._live: set[Execution] = set()
         self._sessions: set[OpenSession] = set()
         self._kept_sessions: KeptSessions | None = None
         if sessions is not None:
             self._kept_sessions = KeptSessions(sessions, partial(self._open_session, sessions))
             runtime.notebooks = Notebooks(sessions.idle_seconds, sessions.max_open)
+        self._losing: set[asyncio.Task[None]] = set()
         self._commands = LauncherClient()
         self._draining = False
         self.first_language: Language | None = None
@@ -460,6 +468,7 @@ class Corral(Lifecycle):
 
         Raises:
             StartFailed: the sandbox did not start.
+            SessionElsewhere: another host has the session of the context open.
             ConfigError: options conflict, or the Corral is closed.
             AccessDenied: `after` is an execution of another user or organization.
             HeldElsewhere: another host runs the execution with that `execution_id`.
@@ -596,7 +605,7 @@ class Corral(Lifecycle):
 
         Raises:
             ConfigError: this Corral keeps no sessions, or the context has no `session_id`.
-            StartFailed: it cannot be opened.
+            StartFailed: it cannot be opened. SessionElsewhere: another host has it open.
         """
         self._require_usable()
         if self._kept_sessions is None:
@@ -613,8 +622,39 @@ class Corral(Lifecycle):
         return KeptWorkspace(self._kept_sessions, context)
 
     async def _open_session(self, settings: Sessions, context: ExecutionContext) -> OpenSession:
-        hosts = await self._space_hosts(context, None)
-        return await open_session(context, tuple(settings.files), hosts, self._runtime.skills, keep=settings.keep)
+        """Opens a session that is kept by name. Of several hosts, one at a time has it."""
+        lease = None if self.peers is None else await self.peers.hold(context, partial(self._lose_session, context))
+        try:
+            hosts = await self._space_hosts(context, None)
+            session = await open_session(
+                context, tuple(settings.files), hosts, self._runtime.skills, keep=settings.keep
+            )
+        except BaseException:
+            if lease is not None:
+                await lease.release()
+            raise
+        session.lease = lease
+        return session
+
+    def _lose_session(self, context: ExecutionContext) -> None:
+        """Ends the programs of a session that another host can have by now, and closes it. Its files are not stored."""
+
+        async def close() -> None:
+            for execution in [*self._live]:
+                if isinstance(execution.workspace, KeptWorkspace) and execution.workspace.is_of(context):
+                    execution.cancel()
+                    await execution.ended.wait()
+            if self._kept_sessions is not None:
+                await self._kept_sessions.close_of(context)
+
+        def closed(closing: asyncio.Task[None]) -> None:
+            self._losing.discard(closing)
+            if not closing.cancelled() and (error := closing.exception()) is not None:
+                logger.error("a session whose lease has ended could not be closed", exc_info=error)
+
+        closing = asyncio.get_running_loop().create_task(close())  # only `RedisPeers` loses leases, on asyncio
+        self._losing.add(closing)
+        closing.add_done_callback(closed)
 
     async def _space_hosts(
         self,
@@ -824,6 +864,9 @@ class Corral(Lifecycle):
     @property
     def executions(self) -> Executions:
         """Executions by id."""
+        return self._executions_among(self._peer_decisions)
+
+    def _executions_among(self, peers: PeerDecisions | None) -> Executions:
         return Executions(
             self._runtime.parked,
             lambda: self._live,
@@ -834,6 +877,7 @@ class Corral(Lifecycle):
             may_decide=self._may_decide,
             registry=self._views.registry,
             is_closed=lambda: self._closed,
+            peers=peers,
         )
 
     @property

@@ -24,6 +24,7 @@ from corral.results import ExecutionResult
 from corral.running.execution import Execution
 from corral.running.journal import Recording, Step, changes_something
 from corral.running.options import LiveOptions
+from corral.running.peer_decisions import PeerDecisions
 from corral.running.recorded import asked_of, result_of
 from corral.running.request import ExecutionRequest
 from corral.tools import ToolRegistry
@@ -164,8 +165,10 @@ class Executions:
         may_decide: MayDecide | None,
         registry: Callable[[Tools | None], ToolRegistry],
         is_closed: Callable[[], bool],
+        peers: PeerDecisions | None = None,
     ) -> None:
         self._parked = parked
+        self._peers = peers
         self._live = live
         self._ledger = records
         self._run = run
@@ -191,7 +194,7 @@ class Executions:
     async def waiting(
         self, *, user_id: str | None = None, organization_id: str | None = None
     ) -> tuple[PendingExecution, ...]:
-        """Returns the executions whose calls wait for decisions, in this process or in the ledger.
+        """Returns the executions whose calls wait for decisions, in this process, at its peers or in the ledger.
 
         The longest waiting come first. `user_id` and `organization_id` select the executions of one caller.
 
@@ -218,6 +221,11 @@ class Executions:
                 asked.setdefault(request.execution_id, {}).setdefault(request.sequence, request)
                 if status == "paused":
                     paused.add(request.execution_id)
+        if self._peers is not None:
+            for request in await self._peers.waiting():
+                if _is_of(request.context, query):
+                    asked.setdefault(request.execution_id, {}).setdefault(request.sequence, request)
+            asked = dict(sorted(asked.items(), key=lambda item: min(each.asked_at for each in item[1].values())))
         return tuple(
             PendingExecution(
                 execution_id=name,
@@ -245,6 +253,7 @@ class Executions:
 
         Raises:
             DecisionDenied: the person has no right to decide on one of the calls. None of them is decided.
+            HostLost: a peer does not answer, and no other host has the execution.
             ConfigError: a decision does not apply to such a call, or a program cannot receive its value.
             LedgerError: the decision could not be recorded.
         """
@@ -255,6 +264,8 @@ class Executions:
         waiting = {row.sequence: (row, *asked_of(row, execution_id)) for row in undecided or ()}
         asked = {sequence: request for sequence, (_, _, request) in waiting.items()}
         asked |= {each.sequence: each for each in self._parked.requests() if each.execution_id == execution_id}
+        if self._peers is not None and not asked and undecided is None:
+            return await self._peers.settle(execution_id, named, by)
         for sequence in named.keys() & asked.keys():
             await self._expect_right(asked[sequence], by, named[sequence])
         decided: set[int] = set()

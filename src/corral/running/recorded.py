@@ -107,21 +107,41 @@ def asked_of(
 ) -> tuple[bytes, ApprovalRequest]:
     """Returns the digest to which a decision on a waiting call is bound, and the request. Requests that are read with
     the same `contexts` share equal contexts."""
-    body: dict[str, Any] = from_json(row.reply)
     arguments = decode_value(row.input.text, tagged=row.input.tagged)
+    return unpack_request(
+        row.reply,
+        tool=row.tool,
+        arguments=arguments,
+        execution_id=execution_id,
+        sequence=row.sequence,
+        contexts=contexts,
+    )
+
+
+def unpack_request(
+    packed: bytes | str,
+    *,
+    tool: str,
+    arguments: Any,
+    execution_id: str,
+    sequence: int,
+    contexts: dict[str, ExecutionContext] | None = None,
+) -> tuple[bytes, ApprovalRequest]:
+    """Reads what `pack_request` has packed."""
+    body: dict[str, Any] = from_json(packed)
     text, tagged = body["input"] or (None, False)
     contexts = {} if contexts is None else contexts
     if (context := contexts.get(body["context"])) is None:
         context = contexts[body["context"]] = ExecutionContext.model_validate_json(body["context"])
     return bytes.fromhex(body["binding"]), ApprovalRequest(
-        tool=row.tool,
+        tool=tool,
         input=arguments if text is None else decode_value(text.encode(), tagged=tagged),
         arguments=arguments,
         description=body["description"],
         read_only=body["read_only"],
         context=context,
         execution_id=execution_id,
-        sequence=row.sequence,
+        sequence=sequence,
         reason=body["reason"],
         doubts=tuple(Doubt(**each) for each in body.get("doubts", ())),
         seen=tuple(body.get("seen", ())),

@@ -62,6 +62,11 @@ class _Key(NamedTuple):
         return Owner(self.organization_id, self.user_id)
 
 
+def _key_of(context: ExecutionContext) -> _Key:
+    assert context.session_id is not None  # otherwise nothing is kept
+    return _Key(context.organization_id, context.user_id, context.session_id)
+
+
 class KeptWorkspace:
     """Session of a context, for one execution."""
 
@@ -72,6 +77,10 @@ class KeptWorkspace:
     @property
     def keep(self) -> Keep:
         return self._sessions.settings.keep
+
+    def is_of(self, context: ExecutionContext) -> bool:
+        """True if this is the session of that context."""
+        return _key_of(self._context) == _key_of(context)
 
     def hold(self) -> AbstractAsyncContextManager[OpenSession]:
         """Opens the session if necessary, and keeps it open during the block. Raises the errors of `session`."""
@@ -97,11 +106,13 @@ class KeptSessions(Kept[_Key, OpenSession]):
 
         Raises:
             ConfigError: the maximum number of sessions is open, and all of them run executions. StartFailed: the
-            session cannot be opened.
+            session cannot be opened. SessionElsewhere: another host has it open.
         """
-        assert context.session_id is not None  # otherwise nothing is kept
-        key = _Key(context.organization_id, context.user_id, context.session_id)
-        return self.use(key, partial(self._open, context))
+        return self.use(_key_of(context), partial(self._open, context))
+
+    async def close_of(self, context: ExecutionContext) -> None:
+        """Closes the session of this context, if it is open, even while programs run in it."""
+        await self.close(_key_of(context))
 
     def empty(self) -> KeptSessions:
         """Returns a copy of the settings, without sessions."""

@@ -13,6 +13,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
+from corral.concurrency.kept import Lease
 from corral.concurrency.task_groups import plain_task_group
 from corral.concurrency.threads import run_shielded_in_thread
 from corral.containment import Space
@@ -52,6 +53,8 @@ class OpenSession:
         self.keep: Keep = keep
         self.on_close: list[Callable[[], Awaitable[None]]] = []
         """Called before its directories are freed."""
+        self.lease: Lease | None = None
+        """Right to have it open, among several hosts."""
         self.languages = frozenset(languages)
         self.files = SessionFiles(trees, context.owner)
         self.program_files = ProgramFiles((*trees, *read), space.space.home, space.space.file_bytes)
@@ -189,6 +192,8 @@ class OpenSession:
         changed = {path: state[0] for path, state in kept.items() if stored.get(path) != state}
         deleted = stored.keys() - kept.keys()
         if changed or deleted:
+            if self.lease is not None and not self.lease.is_held:
+                raise FileError("changed files are not stored, because another host can have the session open by now")
             unread: list[str] = []
             await self._stores[tree.path].save(self._key(tree.path), _contents(tree.files, changed, unread), deleted)
             without += unread
@@ -214,6 +219,8 @@ class OpenSession:
             if self._stores:
                 try:
                     await self.look()
+                except FileError as error:
+                    logger.warning("files of a closing session could not be stored: %s", error)
                 except Exception:
                     logger.exception("files of a closing session could not be stored")
             for quota in self.quotas:
@@ -222,6 +229,8 @@ class OpenSession:
             await self._space.aclose()
             for tree in self._trees:
                 tree.files.close()
+            if self.lease is not None:
+                await self.lease.release()
 
 
 async def open_session(

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from corral.bridges.base import ASGIApp, Message, PeerHosts, Receive, Scope, Send
-from corral.errors import AccessDenied, CorralError, MalformedMessage, MessageTooLarge
+from corral.errors import AccessDenied, BridgeError, CorralError, MalformedMessage, MessageTooLarge
 from corral.types import CallError
 
 _HEADERS = 100
@@ -20,6 +20,8 @@ _PARSED = "corral.head"
 
 FORWARDED = b"x-corral-forwarded"
 """Header with the proof that a peer has forwarded a request."""
+PEER_PATH = "/.peers/"
+"""Start of the paths at which hosts reach each other's apps."""
 _COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"origin", FORWARDED)
 
 
@@ -135,6 +137,9 @@ class RequestFilter:
                 error, status = refused
                 await self._refuse(head, CallError.of(error), status)(scope, receive, send)
                 return
+            if self._peers is not None and head.forwarded is not None and head.path.startswith(PEER_PATH):
+                await self._peers.receive(scope, receive, send)
+                return
             if head.origin is not None and head.origin.decode("latin-1") in self._origins:
                 if scope["method"] == "OPTIONS":
                     await _allow(head, send)
@@ -154,6 +159,8 @@ class RequestFilter:
             if self._peers is not None and self._peers.has_sent(head.forwarded, head.scope):
                 return None
             return AccessDenied(f"the header {FORWARDED.decode()} is not from a peer of this host; leave it out"), 403
+        if self._peers is not None and head.path.startswith(PEER_PATH):
+            return BridgeError("there is no such path"), 404
         if not self._knows((head.host or b"").decode("latin-1")):
             remedy = f"add it to {self._options_of}(allowed_hosts=[...])"
             return AccessDenied(f"the request's Host is not allowed; {remedy}"), 421

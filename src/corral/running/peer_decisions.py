@@ -1,0 +1,153 @@
+"""Decisions on calls that wait in other hosts behind the same address."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from corral.bridges import PeerHosts
+from corral.errors import BridgeError, CorralError, HostLost, MalformedMessage
+from corral.guest import decode_value, encode_value
+from corral.logs import get_logger
+from corral.running.recorded import pack_request, unpack_request
+from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext, Settlement
+
+logger = get_logger("corral.hosts")
+
+_KIND = "decisions"
+"""Kind of these messages among hosts."""
+_WAITING = "waiting"
+_SETTLE = "settle"
+_MOST_BYTES = 3_000_000
+"""Maximum bytes of the calls in one answer."""
+
+
+class _Settle(Protocol):
+    def __call__(
+        self, execution_id: str, decisions: Mapping[int, Settlement], *, by: str | ExecutionContext | None
+    ) -> Awaitable[frozenset[int]]: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Decided:
+    """Message that decides on calls."""
+
+    execution_id: str
+    approved: dict[int, dict[str, Any]]
+    denied: dict[int, dict[str, Any]]
+    by: str | None
+    person: dict[str, Any] | None
+
+
+class PeerDecisions:
+    """Asks the peers of this host about waiting calls, and answers when they ask."""
+
+    def __init__(self, peers: PeerHosts, waiting: Callable[[], tuple[ApprovalRequest, ...]], settle: _Settle) -> None:
+        """`waiting` returns the calls that wait in this process, and `settle` decides on them."""
+        self._peers = peers
+        self._waiting_here = waiting
+        self._settle_here = settle
+        peers.answer(_KIND, self._answer)
+
+    async def waiting(self) -> list[ApprovalRequest]:
+        """Returns the calls that wait in other hosts. Those of a host that does not answer are left out."""
+        requests: list[ApprovalRequest] = []
+        for host, answer in (await self._peers.ask(f"{_KIND}/{_WAITING}", b"")).items():
+            try:
+                requests += _unpacked(host, answer)
+            except CorralError as error:
+                logger.warning("calls that wait at another host are not listed: %s", error)
+        return requests
+
+    async def settle(
+        self, execution_id: str, decisions: Mapping[int, Settlement], by: str | ExecutionContext | None
+    ) -> frozenset[int]:
+        """Decides on calls of an execution at the host where they wait. Returns those that were decided.
+
+        Raises:
+            DecisionDenied: the person has no right to decide. HostLost: a host does not answer, and no other host has
+            the execution.
+        """
+        message = _Decided(
+            execution_id,
+            {key: {"by": each.by, "for_session": each.for_session} for key, each in _of(Approved, decisions)},
+            {key: {"by": each.by, "reason": each.reason} for key, each in _of(Denied, decisions)},
+            by if isinstance(by, str) else None,
+            by.model_dump(mode="json") if isinstance(by, ExecutionContext) else None,
+        )
+        decided, failures = set[int](), list[CorralError]()
+        body = json.dumps(dataclasses.asdict(message)).encode()
+        for answer in (await self._peers.ask(f"{_KIND}/{_SETTLE}", body)).values():
+            if isinstance(answer, CorralError):
+                failures.append(answer)
+            else:
+                decided.update(_messages()[1].validate_json(answer))
+        if failures and not decided:
+            raise next((each for each in failures if not isinstance(each, HostLost)), failures[0])
+        return frozenset(decided)
+
+    async def _answer(self, name: str, body: bytes) -> bytes:
+        if name == _WAITING:
+            return self._pack()
+        if name != _SETTLE:
+            raise BridgeError(f"this host has another release, without {name!r}")
+        try:
+            message = _messages()[0].validate_json(body)
+            decisions: dict[int, Settlement] = {key: Approved(**each) for key, each in message.approved.items()}
+            decisions |= {key: Denied(**each) for key, each in message.denied.items()}
+            person = None if message.person is None else ExecutionContext.model_validate(message.person)
+        except (ValidationError, TypeError) as error:
+            raise MalformedMessage(f"a peer's decision cannot be read: {error}") from error
+        return json.dumps(
+            sorted(await self._settle_here(message.execution_id, decisions, by=person or message.by))
+        ).encode()
+
+    def _pack(self) -> bytes:
+        rows, size = list[Any](), 0
+        for request in self._waiting_here():
+            text, tagged = encode_value(request.arguments)
+            row = [request.execution_id, request.sequence, request.tool, text.decode(), tagged]
+            packed = pack_request(request, b"").decode()
+            size += len(packed) + len(text)
+            if size > _MOST_BYTES:
+                logger.warning("another host is told only %d of the calls that wait here", len(rows))
+                break
+            rows.append([*row, packed])
+        return json.dumps(rows).encode()
+
+
+def _of(kind: type[Any], decisions: Mapping[int, Settlement]) -> list[tuple[int, Any]]:
+    return [(sequence, each) for sequence, each in decisions.items() if isinstance(each, kind)]
+
+
+@cache
+def _messages() -> tuple[TypeAdapter[_Decided], TypeAdapter[set[int]]]:
+    return TypeAdapter(_Decided), TypeAdapter(set[int])
+
+
+def _unpacked(host: str, answer: bytes | CorralError) -> list[ApprovalRequest]:
+    """Reads the calls that wait at a host.
+
+    Raises:
+        CorralError: the host's answer is an error, or unreadable.
+    """
+    if isinstance(answer, CorralError):
+        raise answer
+    try:
+        return [
+            unpack_request(
+                packed,
+                tool=tool,
+                arguments=decode_value(text.encode(), tagged=tagged),
+                execution_id=execution_id,
+                sequence=sequence,
+            )[1]
+            for execution_id, sequence, tool, text, tagged, packed in json.loads(answer)
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise MalformedMessage(f"the answer of the host {host!r} cannot be read: {error}") from error

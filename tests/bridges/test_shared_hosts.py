@@ -1,0 +1,305 @@
+"""What several hosts behind one address do for each other: sessions by name, and decisions on calls that wait."""
+
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from corral import Approved, Corral, Denied, ExecutionContext, Later, tool
+from corral.bridges.peers import Peers
+from corral.bridges.peers_redis import RedisPeers
+from corral.bridges.web.request_filter import FORWARDED, PEER_PATH
+from corral.errors import DecisionDenied, HostLost, SessionElsewhere, StartFailed
+from corral.sandboxes.selection import Sandboxes
+from corral.sessions import DirectoryStore, Scratch, Sessions
+from corral.sessions import Mount as Files
+from corral.types import ApprovalRequest
+from tests.bridges.http.serving import NO_TLS
+from tests.bridges.peer_host import SECRET
+from tests.ports import held_port
+from tests.testing.test_bridge_suite import served
+from tests.until import until
+
+pytestmark = pytest.mark.anyio
+ADA = ExecutionContext(user_id="ada", organization_id="acme", session_id="report")
+WRITE = "open('a.txt', 'w').write('x')"
+LIST = "import os\nreturn sorted(os.listdir())"
+LEASE_SECONDS = 1.0
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOL_BRIDGE_SECRET", SECRET)
+
+
+@tool(needs_approval=True)
+async def pay(euros: int) -> str:
+    """Pays."""
+    return f"paid {euros}"
+
+
+def later(_: ApprovalRequest) -> Later:
+    return Later()
+
+
+@asynccontextmanager
+async def hosts(redis_url: str, *names: str, **options: Any) -> AsyncGenerator[list[Corral]]:
+    """Hosts in this process, at ports of their own."""
+    async with AsyncExitStack() as stack:
+        corrals: list[Corral] = []
+        for name in names:
+            port = stack.enter_context(held_port())
+            url = f"http://127.0.0.1:{port}/bridge"
+            peers = RedisPeers(name, url, redis_url, lease_seconds=LEASE_SECONDS, prefix=f"{id(stack)}:")
+            corral = Corral([pay], bridge="pipe", peers=peers, check=False, approve=later, **options)
+            app = Starlette(routes=[Mount("/bridge", corral.remote.asgi_app())])
+            await stack.enter_async_context(served(app, port))
+            corrals.append(await stack.enter_async_context(corral))
+        yield corrals
+
+
+def peers_of(corral: Corral) -> RedisPeers:
+    assert isinstance(corral.peers, RedisPeers)
+    return corral.peers
+
+
+async def run(corral: Corral, source: str, context: ExecutionContext = ADA) -> Any:
+    result = await corral.execute(source, language="python", context=context)
+    result.raise_for_error()
+    return result.value
+
+
+# --- sessions by name
+
+
+async def test_a_session_is_open_at_one_host_at_a_time(redis_url: str, warm: Sandboxes) -> None:
+    async with hosts(redis_url, "a", "b", sandbox=warm, sessions=Sessions()) as [a, b]:
+        await run(a, WRITE)
+        with pytest.raises(SessionElsewhere, match="the host 'a' has this session open") as caught:
+            await run(b, LIST)
+        assert (caught.value.code, caught.value.host) == ("session_elsewhere", "a")
+        with pytest.raises(SessionElsewhere):
+            async with b.session_files(ADA):
+                pass
+        assert b.unready() is None
+        assert await run(b, LIST, ADA.model_copy(update={"user_id": "bob"})) == []
+        await a.aclose()
+        assert await run(b, LIST) == []
+
+
+@pytest.mark.matrix("test_a_session_is_open_at_one_host_at_a_time: here the host does not renew its lease")
+async def test_a_host_whose_lease_ends_loses_its_sessions_and_stores_nothing_of_them(
+    redis_url: str, warm: Sandboxes, tmp_path: Path
+) -> None:
+    sessions = Sessions(files=(Files("/workspace", Scratch(store=DirectoryStore(tmp_path))),))
+    async with hosts(redis_url, "a", "b", sandbox=warm, sessions=sessions) as [a, b]:
+        await run(a, WRITE)
+        lease = await peers_of(a).hold(ADA, lambda: None)
+        async with a.start(
+            "open('b.txt', 'w').write('x'); await tools.pay(euros=1)", language="python", context=ADA
+        ) as late:
+            await until(lambda: a._runtime.parked.requests())
+            await stop_renewing(a)
+            assert a._kept_sessions is not None
+            [kept] = a._kept_sessions._kept.values()
+            session = kept.value
+            assert session is not None
+            await until(lambda: not peers_of(a).is_joined)
+            assert not lease.is_held
+            peers_of(a)._lose_claims()
+            assert (await late.result()).status == "cancelled"
+            await until(lambda: session.closed)
+
+        async def opened() -> list[str] | None:
+            try:
+                return await run(b, LIST)
+            except SessionElsewhere:
+                return None
+
+        while (files := await opened()) is None:
+            await anyio.lowlevel.checkpoint()
+        assert files == ["a.txt"], "b.txt was written after the lease"
+        with pytest.raises(SessionElsewhere, match="the host 'b' has"):
+            await run(a, LIST)
+        with pytest.raises(StartFailed, match="lease has ended"):
+            await run(a, LIST, ADA.model_copy(update={"session_id": "other"}))
+        await lease.release()
+
+
+async def stop_renewing(corral: Corral) -> None:
+    renewing = peers_of(corral)._renewing
+    assert renewing is not None
+    renewing.cancel()
+    await asyncio.wait([renewing])
+
+
+@pytest.mark.matrix(
+    "test_a_session_is_open_at_one_host_at_a_time: here several users of one lease, and a Redis without its data"
+)
+async def test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis(redis_url: str) -> None:
+    async with hosts(redis_url, "a", "b") as [a, b]:
+        lost: list[str] = []
+        one, other = [await peers_of(a).hold(ADA, lambda: lost.append("one")) for _ in range(2)]
+        assert await peers_of(b).holder(ADA) == "a"
+        assert await peers_of(a).holder(ADA) is None
+        await one.release()
+        await one.release()
+        assert not one.is_held
+        assert other.is_held
+        with pytest.raises(SessionElsewhere):
+            await peers_of(b).hold(ADA, lambda: None)
+        client = peers_of(a)._client
+        assert client is not None
+        await client.delete(*peers_of(a)._keys)
+        await until(lambda: lost)
+        assert not other.is_held
+        await other.release()
+        await until(lambda: not peers_of(a)._unreleased)
+        await peers_of(b)._renew()  # the data of Redis had its lease too
+        await (await peers_of(b).hold(ADA, lambda: None)).release()
+        assert await peers_of(a).holder(ADA) is None
+
+
+@pytest.mark.matrix(
+    "test_a_token_works_at_every_host_and_its_call_runs_where_it_was_issued: here many renewals at once"
+)
+async def test_no_older_answer_of_redis_follows_a_newer_one(redis_url: str) -> None:
+    async with hosts(redis_url, "a", "b") as [a, _]:
+        peers = peers_of(a)
+        running, most = 0, 0
+        evaluate = peers._eval
+
+        async def counted(script: str, *arguments: str) -> Any:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            try:
+                return await evaluate(script, *arguments)
+            finally:
+                running -= 1
+
+        peers._eval = counted
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                peers._looked = 0.0
+                tasks.start_soon(peers.knows, f"nobody-{number}")
+                tasks.start_soon(peers._renew)
+        assert most == 1
+        assert await peers.knows("b")
+
+
+# --- decisions
+
+
+@asynccontextmanager
+async def waiting_at(corral: Corral, user: str = "ada") -> AsyncGenerator[tuple[str, Callable[[], Any]]]:
+    """A call that waits for a decision at this host. Yields its execution and a function that returns its answer."""
+    context = ExecutionContext(user_id=user, organization_id="acme", metadata={"x": 1}, scopes={"s"})
+    with corral.remote.grant(context) as execution:
+        url, headers = peers_of(corral)._own_url, {"authorization": f"Bearer {execution.token()}"}
+        answers: list[Any] = []
+
+        async def call() -> None:
+            async with httpx.AsyncClient(verify=NO_TLS, timeout=60) as http:
+                answers.append((await http.post(f"{url}/tools/pay", json={"euros": 5}, headers=headers)).json())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call)
+            await until(corral._runtime.parked.requests)
+
+            async def answer() -> Any:
+                await until(lambda: answers)
+                return answers[0]
+
+            yield execution.execution_id, answer
+
+
+async def test_a_call_is_decided_at_any_host(redis_url: str) -> None:
+    async with hosts(redis_url, "a", "b", "c") as [a, b, _], waiting_at(a) as (name, answer):
+        [pending] = await b.executions.waiting(user_id="ada")
+        [call] = pending.calls
+        assert (pending.execution_id, pending.context.metadata, call.tool, call.input) == (
+            name,
+            {"x": 1},
+            "pay",
+            {"euros": 5},
+        )
+        assert await b.executions.waiting(user_id="bob") == ()
+        assert await b.executions.settle(name, {call.sequence + 1: Approved()}) == frozenset()
+        assert await b.executions.settle(name, {call.sequence: Approved()}, by="bob") == {call.sequence}
+        assert await answer() == "paid 5"
+        assert await b.executions.settle(name, {call.sequence: Denied("late")}) == frozenset()
+        assert await b.executions.waiting() == ()
+
+
+@pytest.mark.matrix("test_a_call_is_decided_at_any_host: here with a rule of who may decide")
+async def test_the_host_of_a_call_says_who_may_decide(redis_url: str) -> None:
+    def may_decide(call: ApprovalRequest, person: ExecutionContext) -> bool:
+        return person.user_id != call.context.user_id and "approve" in person.scopes
+
+    async with hosts(redis_url, "a", "b", may_decide=may_decide) as [a, b], waiting_at(a) as (name, answer):
+        for person in (ADA, ExecutionContext(user_id="bob")):
+            with pytest.raises(DecisionDenied, match="may not decide"):
+                await b.executions.settle(name, {1: Approved()}, by=person)
+        bob = ExecutionContext(user_id="bob", scopes={"approve"})
+        assert await b.executions.settle(name, {1: Denied("too much")}, by=bob) == {1}
+        assert "too much" in str(await answer())
+
+
+async def test_a_decision_says_when_a_host_does_not_answer(caplog: pytest.LogCaptureFixture) -> None:
+    with held_port() as port:
+        corral = Corral(peers=Peers("a", {"b": f"http://127.0.0.1:{port}"}), check=False)
+        with pytest.raises(HostLost, match="the host 'b' does not answer"):
+            await corral.executions.settle("execution-1", {1: Approved()})
+        assert await corral.executions.waiting() == ()
+        await corral.aclose()
+    assert "calls that wait at another host are not listed: the host 'b' does not answer" in caplog.text
+
+
+@pytest.mark.matrix("test_a_client_that_sends_the_forwarding_header_itself_is_refused: here for messages among hosts")
+async def test_messages_among_hosts_need_the_proof_of_a_peer_and_their_own_body(redis_url: str) -> None:
+    async with (
+        hosts(redis_url, "a", "b") as [a, b],
+        waiting_at(a) as (name, answer),
+        httpx.AsyncClient(verify=NO_TLS) as http,
+    ):
+        path = f"{PEER_PATH}messages/decisions/waiting"
+        url, token = peers_of(a)._own_url, a.remote.token(ADA)
+
+        async def status(headers: Mapping[str, str], body: bytes = b"", path: str = path) -> int:
+            return (await http.post(url + path, headers=headers, content=body)).status_code
+
+        def proof(digest: str, path: str = path) -> dict[str, str]:
+            scope = {"method": "POST", "path": path, "headers": [(b"authorization", digest.encode())]}
+            return {
+                "authorization": digest,
+                FORWARDED.decode(): dict(peers_of(b)._headers("a", scope))[FORWARDED].decode(),
+            }
+
+        empty = "Digest e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+        assert await status(proof(empty)) == 200
+        assert await status({"authorization": f"Bearer {token}"}) == 404
+        assert await status({"authorization": empty}) == 404
+        assert await status(proof(empty), b"{}") == 403
+        assert await status(proof(f"Bearer {token}")) == 403
+        for other in ("messages/decisions/nothing", "messages/nothing/waiting", "nothing/waiting"):
+            assert await status(proof(empty, PEER_PATH + other), path=PEER_PATH + other) in (404, 502)
+        await b.executions.settle(name, {1: Approved()})
+        assert await answer() == "paid 5"
