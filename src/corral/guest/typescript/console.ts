@@ -98,8 +98,8 @@ function width(text: string): number {
  * Makes the program's `console`. `emit` receives each entry and, if an error is printed alone, the error object too.
  * `now` is a clock in milliseconds. `room` is the maximum number of characters printed for one value.
  */
-export function makeConsole(emit: (level: Level, text: string, error?: Error) => void, now: () => number, room: number): object {
-  const shown: Inspect = (value, depth) => inspect(value, room, depth);
+export function makeConsole(emit: (level: Level, text: string, error?: Error) => void, now: () => number, room: () => number): object {
+  const shown: Inspect = (value, depth) => inspect(value, room(), depth);
   const counts = new Map<string, number>();
   const timers = new Map<string, number>();
   let indent = "";

@@ -184,6 +184,7 @@ export class Run {
   #toolbox: Toolbox;
   #load = load;
   #loader: Loader | undefined;
+  #hasNetwork = false;
   /** Work of earlier cells, which the engine does not attribute to them, can still complete. */
   #hasOldWork = false;
   #logBytes = 0;
@@ -243,7 +244,7 @@ export class Run {
     runMicrotasks();
   }
 
-  /** Begins a notebook's next cell: globals stay as they are. */
+  /** Begins a notebook's next cell, or the program of a run that was made before it: globals stay as they are. */
   next(start: Start): void {
     const { tools, env } = this.start;
     this.start = start;
@@ -254,6 +255,7 @@ export class Run {
     this.#flushing = this.#closing = this.#stopped = this.#raced = false;
     this.#remarks = [];
     this.#calls.begin(this.#callLimits());
+    this.#addNetwork();
     if (stringify(tools) !== stringify(start.tools)) {
       this.#toolbox = makeTools(start.tools, this.#calls);
       defineGlobal("tools", this.#toolbox.tools);
@@ -274,16 +276,13 @@ export class Run {
     defineGlobal("tools", this.#toolbox.tools);
     defineGlobal("codemode", this.#toolbox.tools);
     for (const name in failureClasses) defineGlobal(name, failureClasses[name]);
-    defineGlobal("console", makeConsole((level, text, error) => this.#log(level, text, error), now, this.start.limits.log_bytes / 4));
+    defineGlobal("console", makeConsole((level, text, error) => this.#log(level, text, error), now, () => this.start.limits.log_bytes / 4));
     this.#watchRaces();
     if (this.start.env !== null) {
       const env = Object.freeze(Object.assign(Object.create(null) as object, this.start.env));
       defineGlobal("process", Object.freeze({ env }));
     }
-    if (this.#calls.grants("$fetch")) {
-      defineNetwork((name, input, boundary) => this.service(name, input, boundary));
-      this.#load = loadNothing("; send requests by `fetch`");
-    }
+    this.#addNetwork();
     const loader = this.#loader = this.#host.load?.(this.start);
     if (loader) {
       defineGlobal("process", loader.process);
@@ -298,6 +297,13 @@ export class Run {
       };
       this.#load = Object.assign(namespace, { meta: load.meta });
     }
+  }
+
+  #addNetwork(): void {
+    if (this.#hasNetwork || !this.#calls.grants("$fetch")) return;
+    this.#hasNetwork = true;
+    defineNetwork((name, input, boundary) => this.service(name, input, boundary));
+    this.#load = loadNothing("; send requests by `fetch`");
   }
 
   #watchRaces(): void {

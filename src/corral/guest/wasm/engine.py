@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, byref, c_bool, c_char_p, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any
 
 _TABLE_ELEMENTS = 8192
@@ -101,8 +101,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wasm_trap_delete": (None, c_void_p),
     "wasmtime_trap_new": (c_void_p, c_char_p, c_size_t),
 }
-_KEPT_BYTES = 1 << 20
-"""Memory of an instance that the next one in its place gets cleared, instead of from the kernel."""
 _SMALL = ("total_", "max_unused_")
 """Beginnings of settings with 32 bits."""
 _POOL = ("total_core_instances", "total_memories", "total_tables", "max_unused_warm_slots")
@@ -134,7 +132,6 @@ class Engine:
         pool = self.c.wasmtime_pooling_allocation_config_new()
         sizes = dict.fromkeys(_POOL, most)
         sizes |= {"max_memory_size": memory_bytes, "table_elements": _TABLE_ELEMENTS, "total_stacks": 1}
-        sizes["linear_memory_keep_resident"] = _KEPT_BYTES
         for name, size in sizes.items():
             setter = getattr(self.c, f"wasmtime_pooling_allocation_config_{name}_set")
             setter.restype, setter.argtypes = None, [c_void_p, c_uint32 if name.startswith(_SMALL) else c_size_t]
@@ -240,11 +237,13 @@ class Instance:
     def __init__(self, engine: Engine, on_tick: Callable[[], bool] | None = None, ticks: int = 1) -> None:
         self._engine = engine
         self._c = c = engine.c
+        self._call = c.wasmtime_func_call_unchecked
         self._store = c.wasmtime_store_new(engine.pointer, None, None)
         self._context = c.wasmtime_store_context(self._store)
         try:
             engine.check(c.wasmtime_context_set_wasi(self._context, c.wasi_config_new()))
             c.wasmtime_store_limiter(self._store, engine.memory_bytes, -1, -1, -1, -1)
+            self._on_epoch: object = None
             if on_tick is not None:
                 self._on_epoch = _ON_EPOCH(self._epoch_callback(on_tick, ticks))
                 c.wasmtime_store_epoch_deadline_callback(self._store, self._on_epoch, None, None)
@@ -256,8 +255,8 @@ class Instance:
         self._exports: dict[str, int] = {}
         self._kept: list[_Extern] = []
         self._raw = (c_uint64 * (_MOST_ARGUMENTS * _RAW_BYTES // 8))()
-        self._arguments = [c_int32.from_buffer(self._raw, index * _RAW_BYTES) for index in range(_MOST_ARGUMENTS)]
-        self._result = c_uint32.from_buffer(self._raw)
+        self._numbers = memoryview(self._raw).cast("B").cast("I")
+        self._raw_address = ctypes.addressof(self._raw)
         self._trap = c_void_p()
         self._to_trap = byref(self._trap)
         self._base = c.wasmtime_memory_data(self._context, self._export("memory"))
@@ -296,11 +295,14 @@ class Instance:
         Raises:
             Trapped: its code was ended.
         """
-        for index, argument in enumerate(arguments):
-            self._arguments[index].value = argument
+        numbers = self._numbers
+        index = 0
+        for argument in arguments:
+            numbers[index] = argument
+            index += _RAW_BYTES // 4
         trap = self._trap
         function = self._exports.get(name) or self._export(name)
-        error = self._c.wasmtime_func_call_unchecked(self._context, function, self._raw, _MOST_ARGUMENTS, self._to_trap)
+        error = self._call(self._context, function, self._raw_address, _MOST_ARGUMENTS, self._to_trap)
         if error or trap.value:
             try:
                 self._engine.check(error, trap)
@@ -308,7 +310,7 @@ class Instance:
                 raise Trapped(str(failure)) from None
             finally:
                 trap.value = None
-        return self._result.value
+        return numbers[0]
 
     @property
     def size(self) -> int:
@@ -340,6 +342,7 @@ class Instance:
         store, self._store = self._store, None
         if store is not None:
             self._c.wasmtime_store_delete(store)
+            self._on_epoch = None  # which refers to this object's owner
 
 
 def numbers(address: int, count: int) -> list[int]:

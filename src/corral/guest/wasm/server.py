@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import codecs
 import contextlib
+import gc
 import hashlib
 import json
 import os
@@ -84,6 +85,7 @@ class _Guest:
         self._server = server
         self._handles = server.handles
         self._connection: socket.socket | None = None
+        self._timeout: float | None = None
         self._poll = select.poll()
         self._nonce = NO_NONCE
         self.seconds_left = float("inf")
@@ -101,6 +103,7 @@ class _Guest:
     def run(self, connection: socket.socket) -> int | None:
         """Runs the program of a connection. Returns the status with which it was ended, if it was."""
         self._connection = connection
+        connection.settimeout(None)
         self._poll.register(connection, select.POLLRDHUP if hasattr(select, "POLLRDHUP") else select.POLLHUP)
         self._started = time.thread_time()
         try:
@@ -115,10 +118,9 @@ class _Guest:
         (self.seconds_left,) = struct.unpack("<d", self._exactly(8))
         wait: float | None = None
         while True:
-            frames = self._frames(wait)
-            for kind, tagged, payload in frames:
-                self._take(b"%02d%d%b" % (kind, tagged, payload))
-            if not frames and wait is not None:
+            if frames := self._frames(wait):
+                self._take(b"\n".join(frames))
+            else:
                 self._call("fire")
             wait = self._settle()
             if self.ended:
@@ -186,10 +188,9 @@ class _Guest:
             raise _Ended
         self._read += data
 
-    def _frames(self, wait: float | None) -> list[tuple[int, int, bytes]]:
+    def _frames(self, wait: float | None) -> list[bytes]:
         """Returns the frames that have arrived, at least one; none if a timer is due after `wait` seconds first."""
-        assert self._connection is not None
-        self._connection.settimeout(wait)
+        self._wait_at_most(wait)
         while not (frames := self._complete()):
             try:
                 self._receive()
@@ -197,14 +198,25 @@ class _Guest:
                 return []
         return frames
 
-    def _complete(self) -> list[tuple[int, int, bytes]]:
-        """Removes the complete frames from the received bytes, and returns kind, flag and payload of each."""
-        frames: list[tuple[int, int, bytes]] = []
+    def _wait_at_most(self, seconds: float | None) -> None:
+        """Sets the connection's timeout, for which each change is a system call."""
+        if self._timeout != seconds:
+            assert self._connection is not None
+            self._timeout = seconds
+            self._connection.settimeout(seconds)
+
+    def _complete(self) -> list[bytes]:
+        """Removes the complete frames from the received bytes, and returns them in the form that the guest takes.
+
+        That is a line for each: kind, 1 if it is tagged, and payload.
+        """
+        frames: list[bytes] = []
         read = self._read
         while len(read) >= _LENGTH and len(read) >= (total := _LENGTH + int.from_bytes(read[:_LENGTH], "big")):
             if self._nonce is NO_NONCE:
                 self._nonce = bytes(read[HEADER_BYTES - NONCE_BYTES : HEADER_BYTES])
-            frames.append((read[_LENGTH], read[_LENGTH + 1] & 1, bytes(read[HEADER_BYTES:total])))
+            payload = read[HEADER_BYTES:total].replace(b"\n", b" ")  # JSON has newlines only between its tokens
+            frames.append(b"%02d%d%b" % (read[_LENGTH], read[_LENGTH + 1] & 1, payload))
             del read[:total]
         return frames
 
@@ -231,7 +243,7 @@ class _Guest:
 
     def _write(self, data: bytes) -> None:
         assert self._connection is not None
-        self._connection.settimeout(None)
+        self._wait_at_most(None)
         try:
             self._connection.sendall(data)
         except OSError:
@@ -240,13 +252,13 @@ class _Guest:
 
     # --- calls of the guest's functions
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frames: bytes) -> None:
         instance, handles = self.instance, self._handles
-        address, size = handles["buffer"], len(frame)
+        address, size = handles["buffer"], len(frames)
         large = size > BUFFER_BYTES
         if large and not (address := instance.call("qjs_alloc", size)):
-            raise Trapped("there is no memory for a frame")
-        instance.write(address, frame)
+            raise Trapped("there is no memory for frames")
+        instance.write(address, frames)
         text = instance.call("new_string", address, size)
         if large:
             instance.call("qjs_free", address, size)
@@ -507,6 +519,8 @@ def serve(arguments: list[str]) -> None:
     os.environ.clear()
     if supported():  # from here on it starts nothing, and opens no file for writing
         seal(filter_program(profile="interpreter"))
+    gc.collect()
+    gc.freeze()  # so that collections look only at what programs leave
     os.write(1, encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE))
     server.serve()
     os._exit(0)

@@ -21,8 +21,9 @@ interface CallSite {
 }
 
 interface Timer {
-  callback: () => void;
+  callback: (() => void) | undefined;
   at: number;
+  number: number;
   /** Milliseconds between two calls; 0 for one call. */
   every: number;
 }
@@ -32,6 +33,7 @@ const { create, defineProperty } = Object;
 const { exec } = RegExp.prototype;
 const { slice } = String.prototype;
 const { max } = Math;
+const { parse } = JSON;
 const scope = globalThis as unknown as Record<string, unknown>;
 const server = { send: scope.send, answer: scope.answer } as Server;
 deleteProperty(scope, "send");
@@ -41,16 +43,23 @@ const OWN_NAME = "<input>";
 const PLACE = /:(\d+):(\d+)$/;
 const engineEval = eval;
 const clock = performance.now.bind(performance);
+const wallClock = Date.now;
 let origin = 0;
 let uncaughtBy: (error: unknown) => void = () => {};
+const performance_ = { now: (): number => now(), timeOrigin: 0 };
 let programName = "";
 
+/** Timers by number, without the cleared ones. */
 const timers = create(null) as Record<number, Timer>;
+/** Binary heap of the same, of which cleared ones are removed when they come first, or are half of it. */
+let heap = create(null) as Record<number, Timer>;
+let heapSize = 0;
+let cleared = 0;
 let lastTimer = 0;
 
 /** Sends frames, or the result of a turn. */
 export const send: (text: string) => void = (text) => apply(server.send, undefined, [text]);
-export const ask = (name: string): unknown => (JSON.parse(server.answer(`["${name}"]`)) as { value: unknown }).value;
+export const ask = (name: string): unknown => (parse(apply(server.answer, undefined, [`["${name}"]`]) as string) as { value: unknown }).value;
 export const now = (): number => clock() - origin;
 
 /** There are no notebooks, and the server runs microtasks. */
@@ -59,15 +68,76 @@ export const runningCell = (): number | undefined => undefined;
 export const runMicrotasks = (): void => {};
 
 function startTimer(callback: () => void, milliseconds: number, repeats: boolean): number {
-  timers[++lastTimer] = { callback, at: now() + milliseconds, every: repeats ? milliseconds : 0 };
+  const timer = { callback, at: now() + milliseconds, number: ++lastTimer, every: repeats ? milliseconds : 0 };
+  timers[lastTimer] = timer;
+  rise(timer, heapSize++);
   return lastTimer;
+}
+
+function clearTimer(number: number): void {
+  const timer = timers[number];
+  if (timer === undefined) return;
+  deleteProperty(timers, number);
+  timer.callback = undefined;
+  if (++cleared * 2 > heapSize) removeCleared();
+}
+
+/** True if `a` runs before `b`: of two timers at the same time, the older one does. */
+const isBefore = (a: Timer, b: Timer): boolean => a.at < b.at || (a.at === b.at && a.number < b.number);
+
+/** Puts a timer into the heap, from a place where there is none. */
+function rise(timer: Timer, index: number): void {
+  while (index > 0) {
+    const above = (index - 1) >> 1;
+    if (!isBefore(timer, heap[above]!)) break;
+    heap[index] = heap[above]!;
+    index = above;
+  }
+  heap[index] = timer;
+}
+
+/** Puts a timer into the heap in place of its first one. */
+function sink(timer: Timer): void {
+  let index = 0;
+  for (let below = 1; below < heapSize; below = 2 * index + 1) {
+    if (below + 1 < heapSize && isBefore(heap[below + 1]!, heap[below]!)) below += 1;
+    if (!isBefore(heap[below]!, timer)) break;
+    heap[index] = heap[below]!;
+    index = below;
+  }
+  heap[index] = timer;
+}
+
+function removeFirst(): void {
+  const last = heap[--heapSize]!;
+  deleteProperty(heap, heapSize);
+  if (heapSize > 0) sink(last);
+}
+
+function removeCleared(): void {
+  const all = heap;
+  const size = heapSize;
+  heap = create(null) as Record<number, Timer>;
+  heapSize = cleared = 0;
+  for (let index = 0; index < size; index++) if (all[index]!.callback !== undefined) rise(all[index]!, heapSize++);
+}
+
+/** Returns the timer that is due first. */
+function firstTimer(): Timer | undefined {
+  while (heapSize > 0) {
+    const timer = heap[0]!;
+    if (timer.callback !== undefined) return timer;
+    cleared -= 1;
+    removeFirst();
+  }
+  return undefined;
 }
 
 const host = {
   answer: (question: string): string => apply(server.answer, undefined, [question]) as string,
   setTimer: startTimer,
   setImmediate: (callback: () => void) => startTimer(callback, 0, false),
-  clearTimer: (timer: number) => void deleteProperty(timers, timer),
+  clearTimer,
   started() {}, // globals.ts watches timers
   uncaught: (error: unknown) => uncaughtBy(error),
   now,
@@ -77,40 +147,58 @@ definePlatform(host);
 
 /** Milliseconds until the next timer is due; -1 if there is none. */
 export function untilTimer(): number {
-  const next = nextTimer();
-  return next === 0 ? -1 : max(timers[next]!.at - now(), 0);
+  const timer = firstTimer();
+  return timer === undefined ? -1 : max(timer.at - now(), 0);
 }
 
 /** Runs the timer that is due first, if one is. */
 export function fireTimer(): void {
-  const next = nextTimer();
-  if (next === 0) return;
-  const timer = timers[next]!;
-  if (timer.at > now()) return;
-  if (timer.every > 0) timer.at += timer.every;
-  else deleteProperty(timers, next);
-  timer.callback();
+  const timer = firstTimer();
+  if (timer === undefined || timer.at > now()) return;
+  const { callback } = timer;
+  if (timer.every > 0) {
+    timer.at += timer.every;
+    sink(timer);
+  } else {
+    deleteProperty(timers, timer.number);
+    removeFirst();
+  }
+  callback!();
 }
 
-/** Integer keys are in ascending order, so of two timers at the same time the older one is first. */
-function nextTimer(): number {
-  let next = 0;
-  for (const number in timers) if (next === 0 || timers[number]!.at < timers[next]!.at) next = +number;
-  return next;
-}
-
-/** Begins an execution: its clock is 0 now, and its random numbers follow from a new seed. */
-export function begin(name: string, uncaught: (error: unknown) => void): void {
-  programName = name;
+/** Prepares the engine for any program, while its image is made. `uncaught` takes what timers throw. */
+export function prepareEngine(uncaught: (error: unknown) => void): void {
   uncaughtBy = uncaught;
-  origin = clock();
-  scope.performance = { now, timeOrigin: Date.now() };
-  seedRandom(ask("seed") as number[]);
+  scope.performance = performance_;
+  replaceRandom();
+  forbidEval();
 }
 
-/** Replaces `Math.random`, whose state is in the image, by xoshiro128++ (Blackman and Vigna, https://prng.di.unimi.it). */
-function seedRandom(state: number[]): void {
-  let [a, b, c, d] = state as [number, number, number, number];
+/** Begins an execution: its clock is 0 now. */
+export function begin(name: string): void {
+  programName = name;
+  origin = clock();
+  performance_.timeOrigin = wallClock();
+}
+
+/**
+ * Replaces `Math.random`, whose state is in the image, by xoshiro128++ (Blackman and Vigna, https://prng.di.unimi.it).
+ * The server gives the seed when the first number is read.
+ */
+function replaceRandom(): void {
+  let seeded = false;
+  let a = 0;
+  let b = 0;
+  let c = 0;
+  let d = 0;
+  const seed = (): void => {
+    const state = ask("seed") as number[];
+    a = state[0]!;
+    b = state[1]!;
+    c = state[2]!;
+    d = state[3]!;
+    seeded = true;
+  };
   const next = (): number => {
     const sum = (a + d) | 0;
     const result = (((sum << 7) | (sum >>> 25)) + a) | 0;
@@ -123,7 +211,10 @@ function seedRandom(state: number[]): void {
     d = (d << 11) | (d >>> 21);
     return result >>> 0;
   };
-  const random = (): number => ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
+  const random = (): number => {
+    if (!seeded) seed();
+    return ((next() >>> 5) * 67108864 + (next() >>> 6)) / 9007199254740992;
+  };
   defineProperty(Math, "random", { value: random, writable: true, configurable: true, enumerable: false });
 }
 
@@ -218,7 +309,7 @@ function keepTargets(): void {
 keepTargets();
 
 /** Makes `eval` and the constructors of functions fail as in an engine that does not compile strings. */
-export function forbidEval(): void {
+function forbidEval(): void {
   const refuse = function (): never {
     throw new EvalError("Code generation from strings disallowed for this context");
   };

@@ -1,7 +1,7 @@
 // Guest of one program in WebAssembly. It has no loop: its server passes frames to `take`, runs all
 // microtasks, and calls `settle`, whose result tells how to go on.
 
-import { begin, compile, endTurn, evaluate, fireTimer, forbidEval, now, send, untilTimer } from "./engine.ts";
+import { begin, compile, endTurn, evaluate, fireTimer, now, prepareEngine, send, untilTimer } from "./engine.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
@@ -13,8 +13,13 @@ const AGAIN = "?";
 const HEAD = 3;
 
 const { apply } = Reflect;
-const { slice } = String.prototype;
-let run: Run | undefined;
+const { indexOf, slice } = String.prototype;
+/** Start of the run in the image: `start` replaces it by that of the program. */
+const BLANK: Start = {
+  code: "", tools: [], env: null, limits: { calls: 0, calls_in_flight: 0, value_bytes: 0, tool_input_bytes: 0, log_bytes: 0 },
+};
+let run: Run;
+let hasStarted = false;
 let unsent = "";
 
 const flush = (): void => {
@@ -33,19 +38,31 @@ const host: Host = {
   now,
 };
 
-/** Reduces the global scope for programs. */
+/** Makes everything that no program has a part in, which is then in the image. */
 export function prepare(): void {
-  const timers: TimerWatch = { started: (timer, callback) => run?.startTimer(timer, callback), ended() {} };
+  const timers: TimerWatch = { started: (timer, callback) => run.startTimer(timer, callback), ended() {} };
   restrictGlobals({ allowWasm: false, onAsynchronous() {}, timers });
-  forbidEval();
+  prepareEngine((error) => run.uncaught(error));
+  run = new Run(BLANK, host);
+  run.defineGlobals();
 }
 
-/** Takes a frame from the host: its kind in two digits, 1 if it is tagged, and its payload. */
-export function take(frame: string): void {
+/** Takes frames from the host, a line each. */
+export function take(frames: string): void {
+  for (let at = 0; ; ) {
+    const end = apply(indexOf, frames, ["\n", at]) as number;
+    takeFrame(apply(slice, frames, end < 0 ? [at] : [at, end]) as string);
+    if (end < 0) return;
+    at = end + 1;
+  }
+}
+
+/** Takes a frame: its kind in two digits, 1 if it is tagged, and its payload. */
+function takeFrame(frame: string): void {
   const kind = +(apply(slice, frame, [0, 2]) as string);
   const tagged = frame[2] === "1";
   const payload = apply(slice, frame, [HEAD]) as string;
-  if (run === undefined) return start(kind, payload);
+  if (!hasStarted) return start(kind, payload);
   try {
     if (kind === Kind.reply) run.settle(payload, tagged);
     else if (kind === Kind.chunk) run.deliver(payload, tagged);
@@ -58,9 +75,9 @@ export function take(frame: string): void {
 function start(kind: number, payload: string): void {
   if (kind !== Kind.start) throw new Error("the first frame is not START");
   const [start] = decodeValue(payload, false) as [Start];
-  const current = run = new Run(start, host);
-  begin(codeName(start), (error) => current.uncaught(error));
-  run.defineGlobals();
+  hasStarted = true;
+  begin(codeName(start));
+  run.next(start);
   const { code } = start;
   const compiled = compile(() => evaluate(code, codeName(start)) as Program);
   if ("program" in compiled) run.enter(compiled.program);
@@ -69,7 +86,7 @@ function start(kind: number, payload: string): void {
 
 /** Call it when no microtask is left: sends pending frames, and how to go on unless that is to wait for a frame. */
 export function settle(): void {
-  const current = run!;
+  const current = run;
   try {
     endTurn();
     current.resumePump();
