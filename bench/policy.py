@@ -26,22 +26,33 @@ _MEMBERS = {"amount": {"type": "number"}, "to": {"type": "string"}, "note": {"ty
 _SCHEMA = {"type": "object", "properties": _MEMBERS}
 
 
-def _rules(count: int, tools: str, condition: str) -> str:
+def _rules(count: int, tools: str, condition: str, do: str = "deny") -> str:
     rules = [
-        f'[[rule]]\nid = "r{number}"\ntools = ["{tools.format(number, number % 20)}"]\ndo = "deny"\n{condition}'
+        f'[[rule]]\nid = "r{number}"\ntools = ["{tools.format(number, number % 20)}"]\ndo = "{do}"\n'
+        + condition.replace("N", str(500 + number))
         for number in range(count)
     ]
     return "\n".join(['default = "allow"', *rules, "[end]"])
 
 
-_CONDITION = "unless = { amount = { maximum = 500 } }"
+_CONDITION = "unless = { amount = { maximum = N } }"
+_PATTERN = "{ to = { pattern = '^evilN@' } }"
+_TWO = "unless = { amount = { maximum = N }, to = { pattern = '^[^@]+@' } }"
 _CASES = {
     "no policy": None,
     "one rule, of another tool": _rules(1, "other", _CONDITION),
     "one rule with a condition": _rules(1, "ns3.tool143", _CONDITION),
     "200 rules, one about the tool": _rules(200, "ns{1}.tool{0}*", _CONDITION),
     "200 rules, ten about the tool": _rules(200, "ns{1}.*", _CONDITION),
-    "200 rules, all about the tool": _rules(200, "**", _CONDITION),
+    "200 on one tool, bounds": _rules(200, "**", _CONDITION),
+    "200 on one tool, patterns in when": _rules(200, "**", f"when = {_PATTERN}"),
+    "200 on one tool, patterns in unless": _rules(200, "**", f"unless = {_PATTERN.replace('^evilN', '^[^N]+')}"),
+    "200 on one tool, two fields": _rules(200, "**", _TWO),
+    "200 on one tool, when and unless": _rules(200, "**", f"when = {_PATTERN}\n{_CONDITION}"),
+    "200 on one tool, one matches": _rules(200, "**", "when = { amount = { minimum = N } }", "allow").replace(
+        "500", "3"
+    ),
+    "200 on one tool, all match": _rules(200, "**", "when = { amount = { maximum = N } }", "allow"),
     "labels": '[[label]]\ntools = ["**"]\nuntrusted = false\nsends = ["to"]\nchanges = true\n[end]',
 }
 _SEEN = " ".join(f"word{number}@example.com" for number in range(11_000))[:250_000] + " ann@acme.com, the usual"
@@ -94,7 +105,7 @@ def main() -> None:
     cases = asyncio.run(_measured(arguments.rounds, arguments.calls))
     print(describe_host(uvloop=False), f"load {os.getloadavg()[0]:.1f}")
     for case in cases:
-        print(f"{case.name:32} {case.best:8.1f} us  +{case.best - cases[0].best:7.1f}")
+        print(f"{case.name:36} {case.best:8.1f} us  +{case.best - cases[0].best:7.1f}")
 
 
 if __name__ == "__main__":

@@ -153,6 +153,55 @@ def test_more_rules_never_allow_more_in_a_hundred_thousand_policies() -> None:
         expect_narrowing(seed)
 
 
+USUAL: dict[str, Any] = {"amount": 7, "to": "ann@acme.com", "data": {"amount": 7}}
+
+
+def quiet(dice: random.Random, part: str) -> dict[str, Any]:
+    """Conditions of a rule that does not match the usual input, as is true of most rules."""
+    while True:
+        fields = conditions(dice)
+        if dice.random() < 0.01 or (judge({"properties": fields}, USUAL) is True) is (part == "unless"):
+            return fields
+
+
+def expect_same_matches(seeds: range) -> None:
+    """Many rules about one tool, which are judged together, match as each of them does by itself."""
+    outcomes = {True: 0, False: 0}
+    for seed in seeds:
+        dice = random.Random(seed)  # noqa: S311
+        made = [rule(dice, number) for number in range(dice.randint(3, 40))]
+        for each in made:
+            part, other = dice.sample(["when", "unless"], 2)
+            each |= {"tools": ["**"], part: quiet(dice, part)}
+            if dice.random() < 0.8:
+                each.pop(other, None)
+        rules = RuleSet(text_of(made, "allow"), "p")
+        for _ in range(12):  # schemas for several rules are compiled one by one, from the second call on
+            rules.decide(PolicyCall("send", USUAL, ExecutionContext(scopes=SCOPES, organization_id="north")))
+        for _ in range(40):
+            asked = call(dice)
+            if dice.random() < 0.7:
+                caller = ExecutionContext(scopes=SCOPES, organization_id="north")
+                asked = PolicyCall("send", {**USUAL, dice.choice(FIELDS): dice.choice(VALUES)}, caller)
+            alone = {
+                each.rule.id
+                for each in rules.rules_of(asked.names)
+                if each.is_for(asked.context, asked.scopes) and each.matches(asked)
+            }
+            assert {each.id for each in rules.decide(asked)[1]} == alone, (text_of(made), asked.forms)
+            outcomes[bool(alone)] += 1
+    assert min(outcomes.values()) > len(seeds) / 10
+
+
+def test_rules_that_are_judged_together_match_as_they_do_one_by_one() -> None:
+    expect_same_matches(range(30))
+
+
+@pytest.mark.matrix("30 of the same policies; here 2,500, which are judged 100,000 times")
+def test_many_rules_that_are_judged_together_match_as_they_do_one_by_one() -> None:
+    expect_same_matches(range(30, 2_530))
+
+
 # --- conditions, judged a second time by the words of their documentation
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError,
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from corral.errors import ConfigError
-from corral.policy.conditions import Condition
+from corral.policy.conditions import Condition, none_holds
 from corral.tools import Tool
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.tools.rates import Rate, RateLimit, RateScope, parse_rates
@@ -27,6 +27,14 @@ _MOST_BYTES = 1_000_000
 _MOST_RULES = 2_000
 _MOST_NAMES = 10_000
 """Maximum number of tools for which matching rules are kept."""
+_FEW = 10
+"""Number of rules that are judged one by one, and maximum number of parts of more."""
+_MOST_JOINED = 200
+"""Maximum number of rules that are judged by one schema, which takes up to 10 ms to compile."""
+_MOST_INDEXED = 20_000
+"""Maximum number of rules in all trees, beyond which trees are made anew."""
+_JOINED_PATTERN_BYTES = 200_000
+"""Maximum size of a compiled pattern in a schema for several rules, which is compiled during a call."""
 _REMARK_CHARS = 200
 _ID = r"^[\w.-]{1,100}$"
 
@@ -187,7 +195,7 @@ def names_of(path: str, tool: Tool) -> tuple[str, ...]:
 
     Its name in programs changes if another tool with a similar name is added.
     """
-    return path, tool.label, tool.original_path
+    return tuple(dict.fromkeys((path, tool.label, tool.original_path)))
 
 
 def _json_text(value: object) -> bytes:
@@ -264,7 +272,11 @@ class RuleSet:
             self._labels = [(Globbed(each.tools, ignore_case=False), each) for each in document.label]
         except ValueError as error:
             raise ConfigError(f"{name}: a label: {error}") from None
+        self._organizations = frozenset(name for each in document.rule for name in each.who.organizations)
+        self._scopes = frozenset(scope for each in document.rule for scope in each.who.scopes)
         self._by_tool: dict[tuple[str, ...], tuple[CompiledRule, ...]] = {}
+        self._by_caller: dict[tuple[tuple[str, ...], str | None, frozenset[str]], _Applicable] = {}
+        self._applicable: dict[tuple[CompiledRule, ...], _Applicable] = {}
 
     def rules_of(self, names: tuple[str, ...]) -> tuple[CompiledRule, ...]:
         """Returns the rules about a tool, which has these names, the one in programs first."""
@@ -275,12 +287,30 @@ class RuleSet:
             rules = self._by_tool[names] = tuple(each for each in self.rules if each.is_about(names))
         return rules
 
+    def _rules_for(self, call: PolicyCall) -> _Applicable:
+        """Returns the rules about the call's tool and caller. Tools and callers with the same rules share them."""
+        organization = call.context.organization_id
+        key = call.names, organization if organization in self._organizations else None, call.scopes & self._scopes
+        applicable = self._by_caller.get(key)
+        if applicable is None:
+            rules = tuple(each for each in self.rules_of(call.names) if each.is_for(call.context, call.scopes))
+            if sum(map(len, self._applicable)) > _MOST_INDEXED:
+                self._applicable.clear()
+                self._by_caller.clear()
+            if len(self._by_caller) >= _MOST_NAMES:
+                self._by_caller.clear()
+            applicable = self._applicable.get(rules)
+            if applicable is None:
+                applicable = self._applicable[rules] = _Applicable(rules)
+            self._by_caller[key] = applicable
+        return applicable
+
     def decide(self, call: PolicyCall) -> tuple[Decision, list[Rule], list[Limit]]:
         """Returns the decision, the rules that matched, the most restrictive first, and the limits to count.
 
         Without a rule that allows the call, the decision is at least the file's default.
         """
-        matching = [each for each in self.rules_of(call.names) if each.matches(call)]
+        matching = self._rules_for(call).matching(call)
         decision: Decision = "allow"
         if not any(each.rule.do == "allow" for each in matching):
             decision = "allow" if call.is_own else self.default
@@ -319,24 +349,24 @@ class CompiledRule:
 
     def __init__(self, rule: Rule, where: str) -> None:
         self.rule = rule
-        self._allows = rule.do == "allow"
+        self.allows = rule.do == "allow"
         self._scopes = frozenset(rule.who.scopes)
         self._organizations = frozenset(rule.who.organizations)
         try:
-            self._tools = Globbed(rule.tools, ignore_case=not self._allows)
-            self._when = Condition(rule.when, excuses=self._allows) if rule.when else None
-            self._unless = Condition(rule.unless, excuses=not self._allows) if rule.unless else None
+            self._tools = Globbed(rule.tools, ignore_case=not self.allows)
+            self.when = Condition(rule.when, excuses=self.allows) if rule.when else None
+            self.unless = Condition(rule.unless, excuses=not self.allows) if rule.unless else None
             rates = parse_rates(cast("RateLimit | None", rule.limit))  # which checks the scopes
         except ValueError as error:
             raise ConfigError(f"{where}: {' '.join(str(error).split())[:500]}") from None
         self.limit = Limit(rule.id, rates) if rates else None
-        self.is_unconditional = self._when is None and self._unless is None
+        self.is_unconditional = self.when is None and self.unless is None
         self.remark = _remark(rule)
         """Condition for models, in a few words; empty if it needs more."""
 
     def is_about(self, names: tuple[str, ...]) -> bool:
         """True if the rule is about a tool. A rule that allows needs the name in programs; another takes any name."""
-        return self._tools.has(names[:1] if self._allows else names)
+        return self._tools.has(names[:1] if self.allows else names)
 
     def is_for(self, context: ExecutionContext, scopes: frozenset[str]) -> bool:
         """True if the rule is about the caller, who has these scopes."""
@@ -345,26 +375,88 @@ class CompiledRule:
         return not self._organizations or context.organization_id in self._organizations
 
     def matches(self, call: PolicyCall) -> bool:
-        """True if the rule is about the caller, and its conditions hold.
+        """True if the rule's conditions hold for a call of a caller that it is about.
 
         A rule that allows must match both forms of the input, any other rule only one of them. An input that cannot
         be read satisfies no condition of a rule that allows, and all those of other rules.
         """
-        if not self.is_for(call.context, call.scopes):
-            return False
         if self.is_unconditional:
             return True
         for form in call.forms:
-            if self._holds(form) is not self._allows:
-                return not self._allows
-        return self._allows
+            if self._holds(form) is not self.allows:
+                return not self.allows
+        return self.allows
 
     def _holds(self, form: object) -> bool:
         if form is UNREADABLE:
-            return not self._allows
-        if self._when is not None and not self._when.holds(form):
+            return not self.allows
+        if self.when is not None and not self.when.holds(form):
             return False
-        return self._unless is None or not self._unless.holds(form)
+        return self.unless is None or not self.unless.holds(form)
+
+
+class _Applicable:
+    """Rules about certain tools and callers."""
+
+    def __init__(self, rules: tuple[CompiledRule, ...]) -> None:
+        self._always = [each for each in rules if each.is_unconditional]
+        conditional = [each for each in rules if not each.is_unconditional]
+        self._trees = [
+            _Tree(part, allows=allows)
+            for allows in (True, False)
+            if (part := [each for each in conditional if each.allows is allows])
+        ]
+
+    def matching(self, call: PolicyCall) -> list[CompiledRule]:
+        """Returns the rules that match a call."""
+        matching = [*self._always]
+        can_compile = True
+        for tree in self._trees:
+            can_compile = tree.find(call, matching, can_compile=can_compile)
+        return matching
+
+
+class _Tree:
+    """Rules with conditions, all of which allow, or none. One schema says of a part of them that none matches."""
+
+    def __init__(self, rules: Sequence[CompiledRule], *, allows: bool) -> None:
+        self._rules = rules
+        self._allows = allows
+        self._none: Any = None
+        self._is_used = False
+        self._is_final = not 2 < len(rules) <= _MOST_JOINED
+        """True once there is a schema, or there cannot be one."""
+        size = max(_FEW, -(-len(rules) // _FEW))
+        parts = [rules[start : start + size] for start in range(0, len(rules), size)]
+        self._parts = [_Tree(each, allows=allows) for each in parts] if len(parts) > 1 else []
+
+    def find(self, call: PolicyCall, matching: list[CompiledRule], *, can_compile: bool) -> bool:
+        """Adds the rules that match a call. Compiles at most one schema, and returns False if it did."""
+        if not self._is_final:
+            if self._is_used and can_compile:
+                self._compile()
+                can_compile = False
+            self._is_used = True
+        if self._none is not None and self._excludes(call):
+            return can_compile
+        if not self._parts:
+            matching += [each for each in self._rules if each.matches(call)]
+        for part in self._parts:
+            can_compile = part.find(call, matching, can_compile=can_compile)
+        return can_compile
+
+    def _excludes(self, call: PolicyCall) -> bool:
+        """True if no rule matches. A rule that allows needs both forms of the input, another one of them."""
+        if self._allows:
+            return any(form is UNREADABLE or self._none.is_valid(form) for form in call.forms)
+        return all(form is not UNREADABLE and self._none.is_valid(form) for form in call.forms)
+
+    def _compile(self) -> None:
+        self._is_final = True
+        try:
+            self._none = none_holds([(each.when, each.unless) for each in self._rules], _JOINED_PATTERN_BYTES)
+        except ValueError:  # a pattern is too large; the parts without it have a schema
+            self._none = None
 
 
 def _remark(rule: Rule) -> str:
