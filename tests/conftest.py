@@ -23,6 +23,7 @@ from corral.sandboxes.selection import Sandboxes
 from corral.sandboxes.wasm import WasmSandbox
 from corral.types import Language
 from tests import census
+from tests.work import draw_fewer
 
 # The same examples in every run: what fails here fails everywhere.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -52,6 +53,11 @@ class ByFileOrBatch(LoadScopeScheduling):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gate", action="store_true", help="leave out tests that are marked as of the matrix")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("gate"):
+        draw_fewer()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from deno import find_deno_bin
 
 from corral.packages import PackageFolder
+from corral.sandboxes import wasm
 
 __all__ = [
     "CHROMIUM",
@@ -148,7 +149,8 @@ def graphiql_packages(folder: Path) -> Path:
 
 
 def fetch() -> None:
-    """Fetches what is not there."""
+    """Fetches what is not there, and makes the image of programs in WebAssembly, which would be made by each process."""
+    wasm._image()  # pyright: ignore[reportPrivateUsage]
     command = [find_deno_bin(), "cache", "--quiet", "--no-lock", "--no-config", *map(_specifier, _NPM)]
     subprocess.run(command, check=True, env={**os.environ, **deno_environment()}, cwd=sys.prefix)
     os.environ |= deno_environment()

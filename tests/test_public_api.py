@@ -23,12 +23,16 @@ PUBLIC = """
 """.split()
 
 
+of_check = pytest.mark.matrix("`scripts/check` runs it each time; here once more with all tests")
+
+
+@of_check
 def test_the_package_exports_exactly_the_public_names() -> None:
     assert sorted(corral.__all__) == PUBLIC
     assert all(hasattr(corral, name) for name in PUBLIC)
 
 
-@pytest.mark.matrix("scripts/check has it too; it imports all there is, which takes seconds")
+@of_check
 def test_every_declared_name_exists() -> None:
     for module in pkgutil.walk_packages(corral.__path__, "corral."):
         if module.name.startswith("corral.integrations."):  # frameworks take seconds; their own tests load them
@@ -64,6 +68,7 @@ def test_importing_corral_loads_nothing_else_and_starts_nothing() -> None:
     assert what_it_loads("import corral") == {"corral"}
 
 
+@of_check
 def test_using_corral_loads_no_optional_dependency() -> None:
     loaded = what_it_loads("from corral import *")
     own = {

@@ -7,7 +7,12 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["CallCount", "calls_counted", "calls_of"]
+from hypothesis import settings
+
+__all__ = ["CallCount", "calls_counted", "calls_of", "draw_fewer", "examples"]
+
+_GATE_SHARE = 3
+_few: list[bool] = []
 
 
 class CallCount:
@@ -37,3 +42,19 @@ def calls_of(work: Callable[[], object]) -> int:
     with calls_counted() as count:
         work()
     return count.calls
+
+
+def draw_fewer() -> None:
+    """Has properties draw a third of their examples from now on, as the gate does; `scripts/test --all` draws all."""
+    settings.register_profile("gate", settings.get_profile("same"), max_examples=_examples_of_gate(100))
+    settings.load_profile("gate")
+    _few.append(True)
+
+
+def examples(number: int) -> int:
+    """Returns how many examples a property draws that has this many in `scripts/test --all`."""
+    return _examples_of_gate(number) if _few else number
+
+
+def _examples_of_gate(number: int) -> int:
+    return -(-number // _GATE_SHARE)

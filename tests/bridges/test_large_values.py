@@ -32,6 +32,7 @@ def of_calls(tagged: bytes) -> bytes:
     return b'{"calls":[{"sequence":1,"tool":"echo","tagged":%b,"input":%b}]}' % (tagged, INPUT)
 
 
+OTHER_REQUESTS = pytest.mark.matrix("two protocols in the gate decode in the same thread; the other requests")
 REQUESTS: dict[str, tuple[Callable[[], BridgeProtocol], str, bytes]] = {
     "http": (HttpBridge, "/calls", of_calls(b"false")),
     "http, tagged": (HttpBridge, "/calls", of_calls(b"true")),
@@ -53,7 +54,13 @@ REQUESTS: dict[str, tuple[Callable[[], BridgeProtocol], str, bytes]] = {
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in ("http, tagged", "trpc") else [OTHER_REQUESTS], id=name)
+        for name in REQUESTS
+    ],
+)
 async def test_what_a_large_value_costs_in_python_is_not_spent_on_the_event_loop(name: str) -> None:
     make, path, body = REQUESTS[name]
     async with Corral([echo]) as corral:

@@ -20,6 +20,7 @@ from corral.errors import ConfigError, RateLimited
 from corral.sandboxes import DenoSandbox
 from corral.tools.rates import Rate, RateLimit
 from tests.docs.markdown import ROOT, blocks
+from tests.work import examples
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def take(store: RateStore, *buckets: Bucket) -> Refusal | None:
 # --- the algorithm
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(rate=RATES, pauses=INSTANTS_US)
 def test_in_any_interval_there_are_no_more_calls_than_the_burst_and_the_share_of_the_interval(
     rate: Rate, pauses: list[int]
@@ -107,7 +108,7 @@ def test_a_refused_call_is_allowed_after_the_time_it_was_told_and_no_sooner(
             assert take(store, *buckets) is None
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     rates=st.lists(RATES, min_size=2, max_size=4),
     steps=st.lists(st.tuples(st.integers(0, 3_000_000), st.sets(st.integers(0, 3), min_size=1)), max_size=60),
@@ -366,7 +367,7 @@ def test_no_two_callers_share_a_bucket_whatever_is_in_their_ids() -> None:
     assert not organizations & set(seen)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(*[st.text(st.sampled_from("ab:-1#é"), max_size=8)] * 4)
 def test_no_two_callers_share_a_bucket(user: str, organization: str, user2: str, organization2: str) -> None:
     one, other = who(user, organization), who(user2, organization2)

@@ -19,6 +19,7 @@ from jwt.algorithms import HMACAlgorithm
 from corral.calls.tokens import MAX_TOKEN_BYTES, Algorithm, Claims, ExecutionTokens, Key, KeyRing
 from corral.errors import ConfigError, InvalidToken
 from corral.types import ExecutionContext
+from tests.work import examples
 
 NOW = 1_800_000_000.0
 SECRET = bytes(range(32))
@@ -202,7 +203,7 @@ ISSUED = {
 
 
 @given(st.sampled_from(list(KEYS)), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_token_with_any_one_character_changed_is_refused(algorithm: Algorithm, data: st.DataObject) -> None:
     token = ISSUED[algorithm]
     at = data.draw(st.integers(0, len(token) - 1))

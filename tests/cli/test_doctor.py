@@ -76,6 +76,7 @@ def test_a_machine_with_everything_is_healthy(project: Project) -> None:
     assert [line.split()[:2] for line in servers if line.startswith("  ✓")] == [["✓", "typescript"], ["✓", "python"]]
 
 
+@pytest.mark.matrix("tests/doctor has the report that this prints as JSON")
 def test_json_has_all_that_was_found_and_a_language_server_that_is_not_there_is_no_failure(project: Project) -> None:
     done = project.corral_without_ty("doctor", "--json")
     found = json.loads(done.stdout)
@@ -108,6 +109,7 @@ def test_json_has_all_that_was_found_and_a_language_server_that_is_not_there_is_
     assert missing["remedy"] == "pip install ty"
 
 
+@pytest.mark.matrix("tests/doctor tries a machine without namespaces; the command there")
 def test_under_a_filter_that_forbids_namespaces_landlock_holds_which_may_not_be_enough_and_the_remedy_is_said() -> None:
     done = doctor_under(NO_NAMESPACES, "--json", "--containment", "namespaces")
     found = json.loads(done.stdout)
@@ -153,6 +155,7 @@ def test_where_no_user_namespaces_may_be_made_the_setting_is_named() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has guests of another user, who may be kept out by paths")
+@pytest.mark.matrix("tests/doctor has the report; guests of another user and a closed folder")
 def test_what_another_user_cannot_reach_leaves_roots_own_and_is_said(tmp_path: Path) -> None:
     closed = tmp_path / "c"  # the path of a socket below it has 108 characters at most
     closed.mkdir(mode=0o700)
@@ -217,6 +220,7 @@ def test_wrong_arguments_are_wrong_usage_and_help_says_what_the_exit_codes_mean(
         ),
     ],
 )
+@pytest.mark.matrix("tests/environments runs programs in poor surroundings; a report there")
 def test_poor_surroundings_get_a_report_too(
     surroundings: Surroundings, status: int, last: str, said: str, tmp_path: Path
 ) -> None:

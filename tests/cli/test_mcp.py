@@ -137,7 +137,10 @@ def running(project: Project, *arguments: str) -> Generator[subprocess.Popen[str
                 process.kill()
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "end of input"])
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param("SIGTERM", marks=pytest.mark.matrix("it ends by the same code at the end of input")), "end of input"],
+)
 def test_it_ends_soon_while_a_program_runs_and_nobody_reads_and_leaves_nothing(project: Project, how: str) -> None:
     started = project.directory / "started"
     os.mkfifo(started)

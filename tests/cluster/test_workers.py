@@ -132,7 +132,13 @@ async def held(corral: Corral, gate: Gate, count: int) -> AsyncGenerator[list[Ex
 # --- workers that end
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGSTOP, marks=pytest.mark.matrix("a worker that says nothing is lost as a killed one is")),
+    ],
+)
 async def test_a_lost_worker_ends_its_executions_with_one_line_in_the_log(
     start: Callable[..., WorkerProcess], shared: WorkerProcess, how: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:

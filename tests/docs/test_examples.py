@@ -29,7 +29,18 @@ def shown(name: str) -> str:
     return printed
 
 
-@pytest.mark.parametrize("name", [each for each in SHORT if each != "analyst"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            each, marks=[pytest.mark.matrix("the gate has bridges and policies of tests/bridges; a whole example")]
+        )
+        if each == "gateway"
+        else each
+        for each in SHORT
+        if each != "analyst"
+    ],
+)
 def test_examples_print_what_their_readmes_show(
     name: str, warm_deno: DenoSandbox, warm_cpython: CPythonSandbox, capfd: pytest.CaptureFixture[str]
 ) -> None:

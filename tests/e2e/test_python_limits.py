@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
             "import asyncio\nwhile True: await asyncio.sleep(0)",
             marks=pytest.mark.matrix("as other loops, written another way"),
         ),
-        "sum(range(10 ** 12))",
+        pytest.param("sum(range(10 ** 12))", marks=pytest.mark.matrix("as other loops, in one expression")),
     ],
 )
 async def test_an_endless_loop_ends_at_its_processor_limit(python: Python, loop: str) -> None:

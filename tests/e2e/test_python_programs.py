@@ -549,10 +549,13 @@ timed_out
 @pytest.mark.parametrize(
     "start",
     [
-        "import trio; trio.run(main)",
         *(
             pytest.param(each, marks=pytest.mark.matrix("tests/e2e/test_event_loops.py runs TypeScript on this loop"))
-            for each in ("import asyncio; asyncio.run(main())", "import uvloop; uvloop.run(main())")
+            for each in (
+                "import trio; trio.run(main)",
+                "import asyncio; asyncio.run(main())",
+                "import uvloop; uvloop.run(main())",
+            )
         ),
     ],
     ids=["trio", "asyncio", "uvloop"],

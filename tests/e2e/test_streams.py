@@ -360,7 +360,14 @@ async def test_an_open_stream_leaves_room_for_calls(corral: Corral, shop: Shop, 
 
 
 @pytest.mark.parametrize(
-    ("stream", "called"), [("numbers", "alone"), ("numbers_alone", "double"), ("numbers_alone", "alone")]
+    ("stream", "called"),
+    [
+        ("numbers", "alone"),
+        ("numbers_alone", "double"),
+        pytest.param(
+            *("numbers_alone", "alone"), marks=pytest.mark.matrix("either of the two is sequential in the gate; both")
+        ),
+    ],
 )
 @BOTH
 async def test_sequential_tools_take_turns_between_two_items(

@@ -172,6 +172,7 @@ sorted(told)
     assert set(attempts.dialled) == {"127.0.0.2"}
 
 
+@pytest.mark.matrix("the gate has every attack by one library, and an attack by each")
 async def test_every_attack_by_every_library_makes_no_connection_inside(
     run: Run, server: Server, canary: Server, attempts: Attempts
 ) -> None:

@@ -78,6 +78,7 @@ def test_executions_whose_launcher_or_server_is_killed_are_lost_and_the_next_one
     assert out == '["sandbox_lost", "sandbox_lost", "sandbox_lost", 1]\n'
 
 
+@pytest.mark.matrix("hosts and launchers are killed in the gate; one that is stopped for a moment")
 def test_a_host_that_is_stopped_goes_on_with_its_executions() -> None:
     host = signalled("host", signal.SIGSTOP)
     pid, status = os.waitpid(host.pid, os.WUNTRACED)
@@ -125,8 +126,14 @@ def test_programs_run_where_temporary_files_are_restricted(where: Surroundings, 
 
 @pytest.mark.parametrize(
     ("streams", "code", "lines"),
-    [("<&- >&-", 0, ""), ('> "$FULL"', 1, "error: No space left on device\n")],
-    ids=["closed", "full"],
+    [
+        pytest.param(
+            *("<&- >&-", 0, ""),
+            id="closed",
+            marks=pytest.mark.matrix("a full disk stops the same writes in the gate; streams that are closed"),
+        ),
+        pytest.param('> "$FULL"', 1, "error: No space left on device\n", id="full"),
+    ],
 )
 def test_a_command_whose_output_leads_nowhere_ends_with_one_line_at_most(
     streams: str, code: int, lines: str, tmp_path: Path

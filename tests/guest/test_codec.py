@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from corral.errors import MalformedMessage, MessageTooLarge
 from corral.guest import ArrayBuffer, FrameKind, FrameReader, UnencodableValue, decode_value, encode_frame, encode_value
+from tests.work import examples
 
 HERE = Path(__file__).parent
 VECTORS: dict[str, Any] = json.loads((HERE / "vectors.json").read_text(encoding="utf-8"))
@@ -131,7 +132,7 @@ json_values = st.recursive(
 
 
 @given(json_values)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_plain_value_is_read_back_from_what_the_guest_would_echo(value: Any) -> None:
     # The guest's tags for integers and numbers differ from the host's, so those are compared in the end-to-end tests.
     encoded = encode_value(value)

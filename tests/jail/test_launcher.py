@@ -202,6 +202,7 @@ def test_nothing_outlives_a_host_that_is_killed() -> None:
     assert_ending(left)
 
 
+@pytest.mark.matrix("nothing outlives a host in the gate; one with a fork of itself")
 def test_nothing_outlives_a_host_whose_forked_child_lives_on() -> None:
     """The fork has a copy of the control socket, so its closing alone would not tell."""
     host, [fork] = run_host(

@@ -117,11 +117,19 @@ def run_deno(
 @pytest.mark.parametrize(
     ("options", "limits"),
     [
-        ([], []),
-        (["--allow-all"], []),
-        ([], [(resource.RLIMIT_DATA, 1 << 30), (resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_FSIZE, 0)]),
+        pytest.param([], [], id="no permissions", marks=pytest.mark.matrix("the gate has it within low limits too")),
+        pytest.param(
+            ["--allow-all"],
+            [],
+            id="all permissions",
+            marks=pytest.mark.matrix("no program of the product has them all"),
+        ),
+        pytest.param(
+            [],
+            [(resource.RLIMIT_DATA, 1 << 30), (resource.RLIMIT_NOFILE, 64), (resource.RLIMIT_FSIZE, 0)],
+            id="low limits",
+        ),
     ],
-    ids=["no permissions", "all permissions", "low limits"],
 )
 def test_deno_does_its_whole_work(tmp_path: Path, options: list[str], limits: list[tuple[int, int]]) -> None:
     done = run_deno(tmp_path, DENO_WORK, *options, limits=limits, input="first\nthe rest\n")

@@ -139,6 +139,7 @@ def plots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.matrix("packages are added and preloaded in the gate; the list of fonts of one")
 async def test_the_fonts_of_matplotlib_are_listed_in_a_jail_when_it_is_added(corral: Corral, plots: Path) -> None:
     async with corral.session(packages=PythonPackages(plots, preload=["matplotlib"])) as session:
         found = await session.execute("import matplotlib; matplotlib.load()", language="python", env={"A": "1"})

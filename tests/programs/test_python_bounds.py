@@ -19,7 +19,7 @@ from corral.programs import parsing_within, prepare_python
 from corral.running import runtime
 from corral.types import Language, Limits
 from tests.programs.running import run_python
-from tests.work import calls_of
+from tests.work import calls_of, examples
 
 CASES = Path(__file__).parents[1] / "cases"
 ATTACKS = {
@@ -77,7 +77,21 @@ LARGE = {
 }
 
 
-@pytest.mark.parametrize("name", LARGE)
+IN_THE_GATE = {"fences", "commands", "spaces", "tools", "functions", "tags"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=[]
+            if name in IN_THE_GATE
+            else [pytest.mark.matrix("a source for each pass is in the gate; more sources for the same passes")],
+        )
+        for name in LARGE
+    ],
+)
 def test_the_work_grows_with_the_length_of_a_source_and_hardly_faster(name: str) -> None:
     """Calls grow fourfold. What parsers and regular expressions do shows in time only: the square is sixteenfold."""
 
@@ -150,7 +164,7 @@ GARBAGE = st.integers(1, 119).flatmap(
 
 
 @given(GARBAGE.map("".join), st.integers(1, 20), st.integers(1, 200))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_garbage_is_prepared_or_rejected(source: str, line: int, column: int) -> None:
     try:
         program = prepare_python(source)
@@ -162,7 +176,7 @@ def test_garbage_is_prepared_or_rejected(source: str, line: int, column: int) ->
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_any_text_is_prepared_or_rejected(source: str) -> None:
     with suppress(ProgramRejected):
         assert prepare_python(source).source == source
@@ -215,7 +229,7 @@ def test_the_work_grows_with_the_number_of_imports_of_tools_and_no_faster(line: 
 
 
 @given(BLOCKS, EXPRESSIONS, st.booleans())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_a_program_without_anything_to_recover_keeps_its_meaning(block: str, last: str, returns: bool) -> None:
     head = "notes = []\ndef note(x):\n    notes.append(repr(x))\na = b = größe = result = main = 0\n"
     early = "if notes:\n    return None\n" if returns else ""

@@ -68,7 +68,13 @@ def later(_: ApprovalRequest) -> Later:
     return Later()
 
 
-@pytest.mark.parametrize("decision", [Approved(), Denied("too much")])
+@pytest.mark.parametrize(
+    "decision",
+    [
+        Approved(),
+        pytest.param(Denied("too much"), marks=pytest.mark.matrix("approved in the gate; the other decision")),
+    ],
+)
 async def test_a_host_learns_of_a_decision_on_a_call_that_waits_in_its_process(
     world: World, warm_deno: DenoSandbox, store: Store, decision: Approved | Denied
 ) -> None:

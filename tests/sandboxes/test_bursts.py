@@ -71,6 +71,7 @@ def burst(count: int, descriptors: int) -> tuple[int, Counter[str]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="engines fork on Linux")
+@pytest.mark.matrix("tests/e2e/test_forks has many at once from a server that is there; from none")
 def test_a_burst_from_cold_is_forked_but_for_a_few() -> None:
     engines, ends = burst(40, 1_024)
     assert ends == {"succeeded": 40}

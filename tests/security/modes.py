@@ -52,8 +52,9 @@ CELLS: frozenset[Mode] = frozenset({"cells", "python-cells"})
 SESSIONS: frozenset[Mode] = frozenset({"session", "python-session", *CELLS})
 SHARING: frozenset[Mode] = frozenset({"python", "science", "python-session", "python-cells"})
 """Where an execution has a process in common with the one before, so that each may leave something for the next."""
-LOOKS: Mapping[Mode, int] = {"granted": 4}
-"""Attacks of a user before a program looks around, where it is not one: each execution starts an engine of its own there."""
+LOOKS: Mapping[Mode, int] = dict.fromkeys(("granted", "native", "product", "python", "science", "wasm"), 4)
+"""Attacks of a user before a program looks around, where it is not one. What an attack leaves in a server is there until
+the server ends, which no attack may bring about; sessions and notebooks, whose state changes, are looked at each time."""
 
 TIERS: tuple[Tier, ...] = ("namespaces", "landlock")
 """The jails that must hold."""

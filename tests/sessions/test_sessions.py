@@ -205,7 +205,7 @@ async def test_files_of_node_work_in_typescript(session: Session) -> None:
             await session.files.delete(entry.path)
 
 
-@BOTH_TIERS
+@pytest.mark.parametrize("tier", ["namespaces", pytest.param("landlock", marks=LANDLOCK)], indirect=True)
 async def test_both_languages_see_the_same_files(session: Session) -> None:
     written = await session.execute('import fs from "fs"; fs.writeFileSync("a.csv", "n\\n1\\n2\\n")')
     assert written.files is not None

@@ -121,7 +121,15 @@ CASES: Mapping[Language, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("language", "engine"), [("python", "python3"), ("typescript", ENGINES["typescript"]), ("typescript", NODE)]
+    ("language", "engine"),
+    [
+        ("python", "python3"),
+        pytest.param(
+            *("typescript", ENGINES["typescript"]),
+            marks=pytest.mark.matrix("Node in the gate; other protocols have Deno"),
+        ),
+        ("typescript", NODE),
+    ],
 )
 async def test_a_program_calls_tools_over_http(language: Language, engine: str, tmp_path: Path) -> None:
     program, failing, refused, endless = CASES[language]

@@ -146,13 +146,20 @@ IN_GATE = ["/calls", "/tools/add", "/tools/forest.shape"]
 @pytest.mark.parametrize(
     ("path", "mode"),
     [
-        *((path, GenerationMode.POSITIVE) for path in (*IN_GATE, "/token", "/health")),
+        *((path, GenerationMode.POSITIVE) for path in ("/tools/add", "/token", "/health")),
         *((path, GenerationMode.NEGATIVE) for path in IN_GATE),
         *(
             pytest.param(path, mode, marks=pytest.mark.matrix("the gate asks other tools by the same schemas"))
             for path in sorted(f"/tools/{name}" for name in TOOLS)
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
             if path not in IN_GATE
+        ),
+        *(
+            pytest.param(
+                path, GenerationMode.POSITIVE, marks=pytest.mark.matrix("valid calls of /tools/add are in the gate")
+            )
+            for path in IN_GATE
+            if path != "/tools/add"
         ),
     ],
     ids=str,

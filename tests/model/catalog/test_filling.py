@@ -16,6 +16,7 @@ from corral.tools import ToolRegistry
 from corral.types import Language, ToolName
 from tests.model.catalog.google import google_tools
 from tests.model.catalog.making import anything
+from tests.work import examples
 
 DEGREES = list(Degree)
 COSTS = st.lists(st.lists(st.integers(0, 60), min_size=5, max_size=5), min_size=1, max_size=12)
@@ -44,7 +45,7 @@ def test_nothing_is_lost_when_everything_fits(costs: list[list[int]]) -> None:
 
 
 @given(COSTS, st.integers(0, 3600), st.integers(0, 200), st.integers(0, 3))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_a_larger_budget_never_shows_less(costs: list[list[int]], budget: int, more: int, likely: int) -> None:
     """Compared is what is shown in the order in which it is decided on: likely tools, then degree by degree."""
 

@@ -55,6 +55,7 @@ def test_each_tool_is_found_by_its_own_name(registry: ToolRegistry) -> None:
 
 @pytest.mark.parametrize("language", ["typescript", PYTHON])
 @pytest.mark.parametrize(("budget", "level"), [(4_000, "namespaces"), (16_000, "names")])
+@pytest.mark.matrix("test_catalog has the budget of 2,000 tools in the gate; those of real services")
 def test_they_are_shown_within_the_budget(registry: ToolRegistry, language: Language, budget: int, level: str) -> None:
     catalog = Catalog(registry, language, budget_tokens=budget)
     assert catalog.level == level
@@ -62,6 +63,7 @@ def test_they_are_shown_within_the_budget(registry: ToolRegistry, language: Lang
 
 
 @pytest.mark.parametrize("language", ["typescript", PYTHON])
+@pytest.mark.matrix("tests/model/declarations describes each kind of schema; those of real services")
 def test_one_in_fifty_can_be_described(registry: ToolRegistry, language: Language) -> None:
     """`python -m bench.catalog` does it with all of them, which takes a while."""
     grammar = python_grammar() if language == "python" else typescript_grammar()

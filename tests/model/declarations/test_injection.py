@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from corral.types import JsonSchema
 from tests.model.declarations.compiler import Shape, declare, type_errors
+from tests.work import examples
 
 EVIL = [
     "*/ declare const evil: 1; /*",
@@ -93,7 +94,7 @@ ANY_TEXT = st.text(st.characters() | st.sampled_from("*/@\\`${}\"'\n\r\u2028<>;"
 
 
 @given(ANY_TEXT)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_text_leaves_the_syntax_alone(text: str) -> None:
     assume(text != "abstract")  # the grammar, unlike TypeScript, does not take it for a property
     schema = schema_full_of(text)

@@ -17,6 +17,7 @@ from corral.types import ToolName
 from tests.model.declarations.checker import declare, errors_of
 from tests.model.declarations.compiler import Shape
 from tests.model.declarations.test_injection import EVIL, schema_full_of
+from tests.work import examples
 
 EVIL_IN_PYTHON = [
     *EVIL,
@@ -105,7 +106,7 @@ ANY_TEXT = st.text(st.characters() | st.sampled_from("\"'\\#:\n\r\x0c{}()[] =,.$
 
 
 @given(ANY_TEXT)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_text_leaves_the_syntax_alone(text: str) -> None:
     tree = ast.parse(declare(tool=everything_full_of(text)))
     allowed = {"from typing", "from typing_extensions", "ClassDef", "TypeAlias", "TypedDict", "codemode = tools"}
@@ -115,7 +116,7 @@ def test_any_text_leaves_the_syntax_alone(text: str) -> None:
 
 
 @given(ANY_TEXT, ANY_TEXT)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_names_of_tools_leave_the_syntax_alone(namespace: str, name: str) -> None:
     stubs = declare_python({ToolName(namespace or None, name): Shape(description=name), ToolName(None, "t"): Shape()})
     tree = ast.parse(stubs)

@@ -17,6 +17,7 @@ from corral.sources.mcp.tool_results import Unwrapping, oddity
 from corral.sources.mcp.transports import readable
 from corral.tools import define_tool
 from tests.conftest import cases
+from tests.work import examples
 
 PEERS = [case for case in cases("js-peers.json", "frontdoor") if case["id"].startswith("fd-mcp-")]
 EXPECTED: dict[str, Any] = {
@@ -185,7 +186,7 @@ def discarded(level: int, text: str) -> None:
     pass
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(RESULTS, SCHEMAS)
 def test_no_result_is_lost(result: object, schema: dict[str, Any] | None) -> None:
     oddity(result)
@@ -198,7 +199,7 @@ def test_no_result_is_lost(result: object, schema: dict[str, Any] | None) -> Non
         assert call() is not None or "structuredContent" in members
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(RESULTS, st.text(st.characters(categories=["Cs", "L"]), max_size=5), st.binary(max_size=3))
 def test_a_message_with_any_result_and_text_can_be_read(result: Any, text: str, data: bytes) -> None:
     message = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"a": result, "b": text, "c": "@"}}).encode()

@@ -52,6 +52,7 @@ def test_each_operation_of_github_is_a_tool(source: OpenApi) -> None:
     assert len(OpenApi("github", github(), base_url=URL).skipped) == 1
 
 
+@pytest.mark.matrix("each form of a document is declared in the gate; here those of GitHub's")
 def test_they_are_declared(source: OpenApi) -> None:
     registry = ToolRegistry(*source.tools)
     assert "github.issues_create" in [str(name) for name, _ in registry.search("create an issue", limit=3).tools]
@@ -134,6 +135,7 @@ def test_examples_of_each_feature_are_read_from_json_and_yaml_alike() -> None:
     assert read > 150
 
 
+@pytest.mark.matrix("GitHub's document is read in the gate; another one that is as large")
 async def test_the_whole_of_kubernetes_is_called_by_its_document(service: Service) -> None:
     async with calling(service, kubernetes(), credentials={"BearerToken": ApiKey("Bearer of-ada")}) as call:
         assert len(call.tools) > 1_000

@@ -20,6 +20,7 @@ EVERY = 12
 """Every so many tools are looked at."""
 
 
+@pytest.mark.matrix("a small schema with each form is read in the gate; GitHub's, of a thousand types")
 async def test_tools_of_github_are_made_on_first_use_and_ask_for_what_there_is() -> None:
     document = from_json(GITHUB.read_bytes())
     schema = build_client_schema(cast("IntrospectionQuery", document.get("data", document)), assume_valid=True)
