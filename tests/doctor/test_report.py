@@ -76,7 +76,7 @@ def test_every_layer_that_guests_can_show_is_in_force_here(found: Examination) -
         [
             "engine", "bubblewrap", "user namespaces", "Landlock", "system call filter", "no new privileges",
             "unprivileged user", "resource limits", "memory limit", "processor limit", "sessions", "shells",
-            "forked executions",
+            "forked executions", "engine in WebAssembly",
         ],
         True,
     ) | {"unprivileged user": guests_change_user()}  # fmt: skip

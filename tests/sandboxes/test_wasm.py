@@ -305,6 +305,28 @@ async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch
     wasm._parts.cache_clear()
 
 
+@pytest.mark.parametrize("harm", ["none", "damaged", "writable by others"])
+async def test_a_cached_image_is_used_only_if_it_is_whole_and_private(
+    harm: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = [(b"{}", b"first"), (b"{}", b"second\n")]  # making a real one takes seconds
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(wasm, "_made", lambda: made.pop(0))
+    monkeypatch.setattr(wasm, "_images", {})
+    assert not wasm.image_is_cached()
+    assert (wasm._image() / "image.cwasm").read_bytes() == b"first"
+    assert wasm.image_is_cached()
+    [file] = tmp_path.rglob("*.image")
+    if harm == "damaged":
+        file.write_bytes(file.read_bytes().replace(b"first", b"worse"))
+    elif harm == "writable by others":
+        file.chmod(0o666)
+    wasm._images.clear()  # as in another process
+    assert (wasm._image() / "image.cwasm").read_bytes() == (b"first" if harm == "none" else b"second\n")
+    assert wasm.image_is_cached()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 # --- many programs
 
 

@@ -30,7 +30,7 @@ from corral.doctor.layers import (
     system,
     user_namespaces_layer,
 )
-from corral.errors import CorralError, StartFailed
+from corral.errors import CorralError, MissingExtra, StartFailed
 from corral.jail.jail import Engine, deno_path, jails_to_try, may_become
 from corral.jail.launcher_client import LauncherClient
 from corral.jail.privileges import NOBODY
@@ -42,6 +42,7 @@ from corral.sandboxes.automatic import AutomaticSandbox, PythonSandbox, TypeScri
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.jailed.guest_starter import NO_JAIL, WITHOUT_JAIL
 from corral.sandboxes.pool import default_size
+from corral.sandboxes.wasm import image_is_cached
 from corral.sessions.shell import Shell, ShellCapabilities, ShellLimitName, ShellLimits
 from corral.types import Containment, Language, SandboxConfig
 
@@ -203,9 +204,14 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
             *surroundings_layers(),
             *_layers({tier: trial.facts for tier, trial in trials.items()}),
             *([] if chosen is None else [_forks(deno.fork_failure), _sessions(), _shells()]),
+            *_webassembly(),
         )
         if can_limit
-        else (engine_found, Layer(name="jail", in_force=False, detail=NO_JAIL, remedy=WITHOUT_JAIL)),
+        else (
+            engine_found,
+            Layer(name="jail", in_force=False, detail=NO_JAIL, remedy=WITHOUT_JAIL),
+            *_webassembly(),
+        ),
         verdicts=tuple(verdicts),
         attempts=tuple(attempt for trial in trials.values() for attempt in trial.attempts),
         properties={each.name: getattr(each, chosen) for each in DIFFERENCES} if chosen in _JAILS else {},
@@ -294,6 +300,19 @@ def _sessions() -> Layer:
         return Layer(name="sessions", in_force=False, detail=f"a session cannot be opened: {error}", remedy=None)
     detail = "files in memory, with exact quotas" if exact else "files on disk, with quotas checked periodically"
     return Layer(name="sessions", in_force=True, detail=detail, remedy=None)
+
+
+def _webassembly() -> list[Layer]:
+    """Finds whether the engine in WebAssembly has its image; nothing if the engine is not installed."""
+    name = "engine in WebAssembly"
+    try:
+        is_cached = image_is_cached()
+    except MissingExtra:
+        return []
+    except StartFailed as error:
+        return [Layer(name=name, in_force=False, detail=str(error))]
+    detail = "its image is cached" if is_cached else "the first program makes its image, which takes some seconds"
+    return [Layer(name=name, in_force=True, detail=detail)]
 
 
 def _shells() -> Layer:

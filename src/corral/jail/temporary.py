@@ -29,7 +29,14 @@ _HELD = ".held"
 _MOST_SEEN = 1000
 
 
-def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
+def user_cache(name: str) -> Path:
+    """Returns a folder in the user's cache, which exists once something was written to it."""
+    configured = os.environ.get("XDG_CACHE_HOME")
+    home = Path(configured) if configured else Path.home() / ".cache"
+    return home / "corral" / name
+
+
+def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
     """Writes a file atomically: under a unique name, which then replaces the target.
 
     Raises:
@@ -37,8 +44,8 @@ def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
     """
     file, written = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(file, "w", encoding="utf-8") as opened:
-            opened.write(text)
+        with os.fdopen(file, "wb") as opened:
+            opened.write(content.encode() if isinstance(content, str) else content)
         Path(written).chmod(mode)
         Path(written).replace(path)
     except BaseException:

@@ -22,7 +22,7 @@ from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError, StartFailed
 from corral.jail.jail import deno_path
-from corral.jail.temporary import write_whole
+from corral.jail.temporary import user_cache, write_whole
 from corral.logs import get_logger
 from corral.npm import ModuleTexts, NpmModules
 from corral.packages.bundler import BUILT_INS, FORMAT, Bundle, BundleFailed, Bundler, BundleRequest
@@ -461,7 +461,7 @@ class NpmPackages:
 
     def _place(self, request: BundleRequest) -> Path:
         key = json.dumps([FORMAT, self._digest, *request])
-        return _cache() / f"{sha256(key.encode()).hexdigest()}.json"
+        return user_cache("packages") / f"{sha256(key.encode()).hexdigest()}.json"
 
 
 def _named(program: Program) -> list[str]:
@@ -469,13 +469,6 @@ def _named(program: Program) -> list[str]:
     called = (match[2] for match in _CALL.finditer(program.code))
     names = dict.fromkeys(name for name in (*program.imports, *called) if name.partition(":")[0] not in ("node", "npm"))
     return [name for name in names if name.partition("/")[0] not in BUILT_INS][:_MOST_MODULES]
-
-
-def _cache() -> Path:
-    """Returns the user's cache folder for bundles."""
-    configured = os.environ.get("XDG_CACHE_HOME")
-    home = Path(configured) if configured else Path.home() / ".cache"
-    return home / "corral" / "packages"
 
 
 def _read_kept(path: Path) -> Bundle | None:

@@ -11,18 +11,23 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
+import platform
 import socket
+import stat
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
+import time
+from collections.abc import Generator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
-from importlib.util import cache_from_source, find_spec
+from importlib.util import find_spec
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from typing_extensions import override
 
@@ -35,13 +40,17 @@ from corral.guest.wasm.engine import library_name
 from corral.guest.wasm.image import HANDLES, MODULE, MODULE_SHA256
 from corral.jail import Mount
 from corral.jail.spaces import SpaceHost
-from corral.jail.temporary import TemporaryFolder
+from corral.jail.temporary import TemporaryFolder, user_cache, write_whole
+from corral.logs import get_logger
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer, request
 from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestCommand, GuestProcess, GuestStarter
 from corral.sandboxes.jailed.provider import LocalGuest
 from corral.sandboxes.jailed.python_runtime import installation
 from corral.types import Capabilities, Language, SandboxConfig
+
+if TYPE_CHECKING or sys.platform != "win32":
+    import fcntl
 
 _ISOLATED = ("-I", "-S", "-B")
 _LIBRARY = "/python/wasmtime"
@@ -166,35 +175,53 @@ def _parts() -> tuple[Path, Path]:
     return libraries[0], module
 
 
+logger = get_logger("corral.sandboxes")
 _making = threading.Lock()
-_temporary: list[TemporaryFolder] = []
-"""Folder of the image, if the cache is not writable."""
+_images: dict[str, TemporaryFolder] = {}
+"""Images that this process uses, by key: copies of cached ones, which no other process can change once they are verified."""
+_CACHE_DAYS = 30
+"""Images that were not used for so long are removed when another one is made."""
+
+
+def image_is_cached() -> bool:
+    """Returns True if the image for these versions is in the user's cache, so that the first program need not wait."""
+    return _cached_image(_cache_file()) is not None
 
 
 def _image() -> Path:
-    """Returns the folder of the image, which is made if it is not in the cache.
-
-    The cache is Python's own, beside the sources: anyone with write access there can change the host's code.
+    """Returns the folder of the image, which is made if it is not in the user's cache.
 
     Raises:
         StartFailed: it cannot be made.
     """
-    library, module = _parts()
-    script = wasm_guest()
-    key = hashlib.sha256()
-    for part in (MODULE_SHA256, version("wasmtime"), library.parent.name, script, *_FUNCTIONS, *_sources()):
-        key.update(f"{part}\0".encode())
-    name = f"wasm.{key.hexdigest()[:32]}"
+    file = _cache_file()
     with _making:
-        for folder in (*_cache(name), *(each.path / name for each in _temporary)):
-            if (folder / MODULE).is_file() and (folder / HANDLES).is_file():
-                return folder
-        for folder in _cache(name):
-            with contextlib.suppress(OSError):
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                return _made(folder, library, module, script)
-        _temporary.append(TemporaryFolder())
-        return _made(_temporary[-1].path / name, library, module, script)
+        if (folder := _images.get(file.name)) is None or not (folder.path / MODULE).is_file():
+            folder = TemporaryFolder()
+            handles, module = _cached_image(file) or _cache_image(file)
+            for name, content in ((HANDLES, handles), (MODULE, module)):
+                (folder.path / name).write_bytes(content)
+                (folder.path / name).chmod(0o644)  # the server can be another user
+            _images[file.name] = folder
+        return folder.path
+
+
+def _cache_file() -> Path:
+    """Returns the image's file: a line with the digest of the rest, a line with the handles, and the module."""
+    library, _ = _parts()
+    key = hashlib.sha256()
+    machine = f"{platform.machine()} {platform.processor()}"
+    for part in (
+        MODULE_SHA256,
+        version("wasmtime"),
+        library.parent.name,
+        machine,
+        wasm_guest(),
+        *_FUNCTIONS,
+        *_sources(),
+    ):
+        key.update(f"{part}\0".encode())
+    return user_cache("wasm") / f"{key.hexdigest()[:32]}.image"
 
 
 @cache
@@ -203,42 +230,83 @@ def _sources() -> tuple[str, ...]:
     return tuple((folder / name).read_text(encoding="utf-8") for name in ("engine.py", "image.py"))
 
 
-def _cache(name: str) -> list[Path]:
-    if sys.dont_write_bytecode:
-        return []
-    with contextlib.suppress(NotImplementedError):
-        return [Path(cache_from_source(__file__)).parent / name]
-    return []
+def _cached_image(file: Path) -> tuple[bytes, bytes] | None:
+    """Returns handles and module of an image in the cache.
+
+    Returns None if it is missing or damaged, or if another user could have written it.
+    """
+    try:
+        if sys.platform != "win32" and not all(_is_private(path) for path in (file.parent, file)):
+            return None
+        digest, _, content = file.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    if hashlib.sha256(content).hexdigest().encode() != digest:
+        logger.info("the cached image %s is damaged, and is made again", file)
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(file)
+    handles, _, module = content.partition(b"\n")
+    return handles, module
 
 
-def _made(folder: Path, library: Path, module: Path, script: str) -> Path:
-    """Makes an image in a folder that becomes visible when it is complete."""
-    temporary = folder.with_name(f"{folder.name}.{os.getpid()}.{threading.get_ident()}")
-    temporary.mkdir()
+def _is_private(path: Path) -> bool:
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _cache_image(file: Path) -> tuple[bytes, bytes]:
+    """Makes an image and writes it to the cache, if that is possible. Only one process at a time does so."""
+    with ExitStack() as stack:
+        with contextlib.suppress(OSError):  # it makes its own
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(_file_lock(file.with_suffix(".lock")))
+            if (image := _cached_image(file)) is not None:  # another process has made it meanwhile
+                return image
+        logger.info("the image of the engine in WebAssembly is made, which takes some seconds; later starts use it")
+        handles, module = _made()
+        content = handles + b"\n" + module
+        with contextlib.suppress(OSError):
+            write_whole(file, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            for other in file.parent.iterdir():
+                if time.time() - other.stat().st_mtime > _CACHE_DAYS * 86_400:
+                    other.unlink()
+        return handles, module
+
+
+@contextlib.contextmanager
+def _file_lock(path: Path) -> Generator[None]:
+    """Holds a lock on a file, which the system releases if this process ends. Windows has none of this kind."""
+    with path.open("ab") as file:
+        if sys.platform != "win32":
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _made() -> tuple[bytes, bytes]:
+    """Makes an image in another process, and returns its handles and its module."""
+    library, module = _parts()
     names = {"names": WASM_FUNCTIONS, "functions": _FUNCTIONS}
-    content = {"library": str(library), "module": str(module), "script": script, "folder": str(temporary), **names}
     program = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from corral.guest.wasm.image import main; main()"
     )
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-B", "-c", program, json.dumps(sys.path)],
-            input=json.dumps(content),
-            capture_output=True,
-            text=True,
-            timeout=_BAKE_SECONDS,
-            check=False,
-        )
+    with tempfile.TemporaryDirectory(prefix="corral-wasm-") as folder:
+        content = {"library": str(library), "module": str(module), "script": wasm_guest(), "folder": folder, **names}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-I", "-B", "-c", program, json.dumps(sys.path)],
+                input=json.dumps(content),
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_BAKE_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise StartFailed(
+                f"the image of the engine in WebAssembly was not made within {_BAKE_SECONDS} s"
+            ) from error
         if done.returncode != 0:
             reason = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
             raise StartFailed(f"the image of the engine in WebAssembly cannot be made: {reason[0]}")
-        for name in (MODULE, HANDLES):
-            (temporary / name).chmod(0o644)
-        temporary.chmod(0o755)
-        with contextlib.suppress(OSError):  # another process has made it meanwhile
-            temporary.rename(folder)
-        return folder
-    except subprocess.TimeoutExpired as error:
-        raise StartFailed(f"the image of the engine in WebAssembly was not made within {_BAKE_SECONDS} s") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        return (Path(folder) / HANDLES).read_bytes(), (Path(folder) / MODULE).read_bytes()
