@@ -51,7 +51,7 @@ async def main() -> None:
         input: list[Any] = [{"role": "user", "content": "How cold is it?"}]
         while True:
             response = await client.responses.create(model="scripted", input=input, **request)
-            outputs = await mode.outputs(response)
+            outputs = await mode.outputs(response, conversation=input)
             if not outputs:
                 break
             print(outputs)

@@ -190,6 +190,20 @@ class ExecutionContext(Frozen):
         return {**state, "__dict__": {**state["__dict__"], "local": {}}}
 
 
+class Transcript(NamedTuple):
+    """Part of a conversation that a policy which follows data needs to know."""
+
+    asked: tuple[str, ...] = ()
+    """Texts that persons wrote, the oldest first."""
+    read: tuple[str, ...] = ()
+    """Tools whose results the model has read in other ways than by a program."""
+
+
+TRANSCRIPT = "corral.transcript"
+"""Key in `ExecutionContext.local` of a function that returns the `Transcript` of the caller's program. It travels
+with the context, so that programs that a tool runs for the same caller are part of the conversation too."""
+
+
 class Audience(TypedDict, total=False):
     """Caller to whom tools are shown."""
 

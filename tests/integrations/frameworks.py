@@ -116,12 +116,18 @@ async def anthropic_api(script: Script) -> AsyncGenerator[tuple[AsyncAnthropic, 
 
 
 async def _anthropic(
-    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+    script: Script,
+    corrals: Any,
+    *,
+    instructions: str = "",
+    tools: Sequence[Any] = (),
+    question: str = QUESTION,
+    **options: Any,
 ) -> Said:
     async with anthropic_api(script) as (client, model):
-        parts = anthropic.CodeMode(corrals, **options).kwargs(system=instructions, tools=tools)
-        messages: list[Any] = [{"role": "user", "content": QUESTION}]
-        runner = client.beta.messages.tool_runner(model="scripted", max_tokens=1_000, messages=messages, **parts)
+        messages: list[Any] = [{"role": "user", "content": question}]
+        parts = anthropic.CodeMode(corrals, **options).kwargs(system=instructions, tools=tools, messages=messages)
+        runner = client.beta.messages.tool_runner(model="scripted", max_tokens=1_000, **parts)
         message = await runner.until_done()
     first = model.requests[0]
     return Said(
@@ -156,15 +162,23 @@ async def openai_api(script: Script) -> AsyncGenerator[tuple[AsyncOpenAI, Stub]]
 
 
 async def _openai(
-    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+    script: Script,
+    corrals: Any,
+    *,
+    instructions: str = "",
+    tools: Sequence[Any] = (),
+    question: str = QUESTION,
+    **options: Any,
 ) -> Said:
-    items: list[Any] = [{"role": "user", "content": QUESTION}]
+    items: list[Any] = [{"role": "user", "content": question}]
     async with openai_api(script) as (client, model):
         kit = openai.CodeMode(corrals, **options)
         request = kit.kwargs(instructions=instructions, tools=tools)
         while True:
             response = await client.responses.create(model="scripted", input=items, **request)
-            answers: dict[str, Any] = {str(each.get("call_id")): each for each in await kit.outputs(response)}
+            answers: dict[str, Any] = {
+                str(each.get("call_id")): each for each in await kit.outputs(response, conversation=items)
+            }
             calls = [item for item in response.output if item.type == "function_call"]
             own = {"type": "function_call_output", "output": "mine 3"}
             items += [
@@ -184,15 +198,23 @@ async def _openai(
 
 
 async def _openai_chat(
-    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+    script: Script,
+    corrals: Any,
+    *,
+    instructions: str = "",
+    tools: Sequence[Any] = (),
+    question: str = QUESTION,
+    **options: Any,
 ) -> Said:
     async with openai_api(script) as (client, model):
         kit = openai.CodeMode(corrals, **options)
-        messages: list[Any] = [{"role": "user", "content": QUESTION}]
+        messages: list[Any] = [{"role": "user", "content": question}]
         while True:
             request = kit.chat_kwargs(messages, instructions=instructions, tools=tools)
             completion = await client.chat.completions.create(model="scripted", **request)
-            answers: dict[str, Any] = {each["tool_call_id"]: each for each in await kit.outputs(completion)}
+            answers: dict[str, Any] = {
+                each["tool_call_id"]: each for each in await kit.outputs(completion, conversation=messages)
+            }
             answer = completion.choices[0].message
             calls = answer.tool_calls or []
             own = {"role": "tool", "content": "mine 3"}
@@ -226,12 +248,18 @@ async def openai_model(script: Script) -> AsyncGenerator[tuple[Model, Stub]]:
 
 
 async def _openai_agents(
-    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+    script: Script,
+    corrals: Any,
+    *,
+    instructions: str = "",
+    tools: Sequence[Any] = (),
+    question: str = QUESTION,
+    **options: Any,
 ) -> Said:
     async with openai_model(script) as (model, requested):
         parts = openai_agents.CodeMode(corrals, **options).kwargs(instructions=instructions, tools=tools)
         agent = Agent[None](name="agent", model=model, **parts)
-        result = await Runner.run(agent, QUESTION)
+        result = await Runner.run(agent, question)
     first = requested.requests[0]
     output: Any = requested.requests[-1]["input"][-1]["output"]
     if not isinstance(output, str):
@@ -280,21 +308,29 @@ class GoogleModel(BaseLlm):
         yield LlmResponse(content=Content(role="model", parts=parts))
 
 
-async def ask_google(model: GoogleModel, parts: Any, state: dict[str, Any] | None = None) -> list[Any]:
+async def ask_google(
+    model: GoogleModel, parts: Any, state: dict[str, Any] | None = None, question: str = QUESTION
+) -> list[Any]:
     """The events of an agent that ann asks in the session s-1."""
     agent = LlmAgent(name="agent", model=model, **parts)
     async with InMemoryRunner(agent=agent, app_name="tests") as runner:
         await runner.session_service.create_session(app_name="tests", user_id="ann", session_id="s-1", state=state)
-        question = Content(role="user", parts=[Part(text=QUESTION)])
-        return [event async for event in runner.run_async(user_id="ann", session_id="s-1", new_message=question)]
+        message = Content(role="user", parts=[Part(text=question)])
+        return [event async for event in runner.run_async(user_id="ann", session_id="s-1", new_message=message)]
 
 
 async def _google_adk(
-    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+    script: Script,
+    corrals: Any,
+    *,
+    instructions: str = "",
+    tools: Sequence[Any] = (),
+    question: str = QUESTION,
+    **options: Any,
 ) -> Said:
     model = GoogleModel(script=script)
     parts = google_adk.CodeMode(corrals, **options).kwargs(instruction=instructions, tools=tools)
-    events = await ask_google(model, parts)
+    events = await ask_google(model, parts, question=question)
     sent = model.requests[0].config.model_dump(exclude_none=True)
     last = (model.requests[-1].contents[-1].parts or [])[-1].function_response
     pictures = [] if last is None else [each.inline_data for each in last.parts or []]
@@ -381,12 +417,18 @@ def _message_of_langchain(turn: Any) -> AIMessage:
 
 
 async def _langchain(
-    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+    script: Script,
+    corrals: Any,
+    *,
+    instructions: str = "",
+    tools: Sequence[Any] = (),
+    question: str = QUESTION,
+    **options: Any,
 ) -> Said:
     model = LangchainModel(script)
     middleware = [langchain.CodeMode(corrals, **options)]
     agent: Any = create_agent(model, tools, system_prompt=instructions or None, middleware=middleware)  # pyright: ignore[reportUnknownVariableType]
-    result = await agent.ainvoke({"messages": [HumanMessage(QUESTION)]})
+    result = await agent.ainvoke({"messages": [HumanMessage(question)]})
     functions = [each["function"] for each in model.seen.tools]
     return Said(
         answer=result["messages"][-1].text,
@@ -450,12 +492,18 @@ class PydanticModel(FunctionModel):
 
 
 async def _pydantic_ai(
-    script: Script, corrals: Any, *, instructions: str = "", tools: Sequence[Any] = (), **options: Any
+    script: Script,
+    corrals: Any,
+    *,
+    instructions: str = "",
+    tools: Sequence[Any] = (),
+    question: str = QUESTION,
+    **options: Any,
 ) -> Said:
     model = PydanticModel(script)
     mode = pydantic_ai.CodeMode(corrals, **options)
     agent = PydanticAgent(model, capabilities=[mode], instructions=instructions or None, tools=tools)
-    result = await agent.run(QUESTION)
+    result = await agent.run(question)
     return Said(
         answer=result.output,
         prompt=model.prompts[0],

@@ -33,14 +33,15 @@ from corral.calls.rates import Bucket, MemoryRates
 from corral.chat.entrance import SecurityHeaders, asset, index_page, notice_page
 from corral.chat.runs import ExecutionRecord, Owner, Replies, Reply, as_recorded, is_open, owner_of, short
 from corral.chat.stores import ChatStore, Conversation, MemoryChats
-from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, text_of_message
+from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, text_of_message, texts_of
 from corral.errors import CorralError, DecisionDenied
 from corral.events import Event
+from corral.integrations.kit import RESULT_FOLLOWS, carrying
 from corral.logs import get_logger
 from corral.rendering.images import image_type
 from corral.rendering.timeline import timeline_data
 from corral.tools.rates import Rate
-from corral.types import CallError, Frozen, Positive, PositiveSeconds, Retry
+from corral.types import TRANSCRIPT, CallError, Frozen, Positive, PositiveSeconds, Retry, Transcript
 
 _GONE = "the file is no longer there"
 
@@ -390,10 +391,12 @@ class _ChatServer:
                     conversation.updated = time.time()
                 await self.store.save(owner, conversation)
 
+        messages = tuple(conversation.messages)
+        knowing = carrying(context, TRANSCRIPT, partial(_transcript, messages))
         turn = ChatTurn(
             conversation_id=conversation.id,
-            messages=tuple(conversation.messages),
-            context=context.model_copy(update={"session_id": conversation.id}),
+            messages=messages,
+            context=knowing.model_copy(update={"session_id": conversation.id}),
         )
         seconds = self.bounds.reply_seconds
         reply = self._replies.start(turn, owner, agent or self.agent, seconds=seconds, save=save, earlier=earlier)
@@ -734,7 +737,7 @@ class _Continuation:
             yield {"type": "tool-output-available", "toolCallId": self.tool_call_id, "output": result.model_text()}
         if result.status == "paused":
             return
-        text = f"The program that was {self.state} has ended:\n\n{result.model_text()}"
+        text = f"{RESULT_FOLLOWS}{self.state} has ended:\n\n{result.model_text()}"
         message = {"id": result.execution_id, "role": "user", "parts": [{"type": "text", "text": text}]}
         async for part in self.agent.reply(replace(turn, messages=(*turn.messages, message), result=result)):
             yield part
@@ -747,6 +750,10 @@ def _refused() -> Generator[None]:
         yield
     except CorralError as error:
         raise HTTPException(409, str(error)) from error
+
+
+def _transcript(messages: Sequence[Message]) -> Transcript:
+    return Transcript(asked=tuple(text for role, text in texts_of(messages) if role == "user"))
 
 
 def _text(text: str) -> Iterable[Part]:

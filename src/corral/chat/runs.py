@@ -33,7 +33,7 @@ from corral.logs import get_logger
 from corral.rendering.preview import json_text, preview, preview_text
 from corral.rendering.redaction import redacted
 from corral.results import CallRecord
-from corral.types import ApprovalRequest, ExecutionContext, ExecutionError
+from corral.types import TRANSCRIPT, ApprovalRequest, ExecutionContext, ExecutionError
 
 logger = get_logger("corral")
 
@@ -759,7 +759,9 @@ class Replies:
         self._prune()
         reply = self._replies.get((record.owner, record.session_id))
         if reply is not None:
-            record.context = reply.turn.context
+            context = reply.turn.context  # without its conversation, which is large
+            local = {key: value for key, value in context.local.items() if key != TRANSCRIPT}
+            record.context = context.model_copy(update={"local": local})
         if reply is not None and paused is None:
             first = text_of_message(reply.turn.messages[0])
             record.data |= {"title": first[:_QUESTION_CHARS], "question": reply.turn.text[:_QUESTION_CHARS]}

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, TypedDict, cast
+from typing import Any, TypedDict, cast, overload
 
 from corral import ExecutionContext, ExecutionResult
 from corral.arguments import checked
 from corral.errors import requires_extra
-from corral.integrations.kit import CodeModeBase, Context, Kit, OnEvent, own_tools, parts_of
+from corral.integrations.kit import (
+    Asked,
+    CodeModeBase,
+    Entry,
+    Kit,
+    in_conversation,
+    own_tools,
+    parts_of,
+    person,
+    result_of,
+)
 from corral.model import ModelTool
 from corral.rendering.images import Picture
 
@@ -30,6 +40,10 @@ class _Kwargs(TypedDict):
     tools: list[Any]
 
 
+class _RunKwargs(_Kwargs):
+    messages: list[Any]
+
+
 @checked
 class CodeMode(CodeModeBase[[]]):
     """System prompt and tools for `AsyncAnthropic().beta.messages.tool_runner(**CodeMode(corral).kwargs(...))`.
@@ -40,6 +54,24 @@ class CodeMode(CodeModeBase[[]]):
         ConfigError: the Corral is missing, or its name cannot be part of a tool's name.
     """
 
+    @overload
+    def kwargs(
+        self,
+        *,
+        system: str = "",
+        tools: Iterable[Any] = (),
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+        messages: None = None,
+    ) -> _Kwargs: ...
+    @overload
+    def kwargs(
+        self,
+        *,
+        system: str = "",
+        tools: Iterable[Any] = (),
+        cache_control: BetaCacheControlEphemeralParam | None = None,
+        messages: Sequence[Any],
+    ) -> _RunKwargs: ...
     @checked
     def kwargs(
         self,
@@ -47,30 +79,41 @@ class CodeMode(CodeModeBase[[]]):
         system: str = "",
         tools: Iterable[Any] = (),
         cache_control: BetaCacheControlEphemeralParam | None = None,
-    ) -> _Kwargs:
+        messages: Sequence[Any] | None = None,
+    ) -> _Kwargs | _RunKwargs:
         """Returns your `system` and `tools`, with those for programs added.
 
-        With `cache_control`, {"type": "ephemeral"}, the provider caches the tools and the system prompt.
+        With `cache_control`, {"type": "ephemeral"}, the provider caches the tools and the system prompt. With
+        `messages`, the conversation, these are among the arguments too, and a policy that follows data takes the user's
+        texts from them. The SDK does not pass the conversation to tools, so make the arguments for each run.
 
         Raises:
             ConfigError: two tools have the same name, one is Corral's, or `describe_shell` has no open shell.
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own), instructions=system)
-        runnable = [_runnable(added, tool, self.context, self.listener) for tool in added.tools]
+        # the SDK does not show the results of a run in progress, so any of these tools can have been called
+        others = [result_of(_name_of(each)) for each in own]
+        runnable = [_runnable(added, tool, self, others, messages or ()) for tool in added.tools]
         block = BetaTextBlockParam(type="text", text=added.prompt, cache_control=cache_control)
-        return {"system": added.prompt if cache_control is None else [block], "tools": [*runnable, *own]}
+        made: _Kwargs = {"system": added.prompt if cache_control is None else [block], "tools": [*runnable, *own]}
+        return made if messages is None else {**made, "messages": [*messages]}
 
 
-def _runnable(kit: Kit, tool: ModelTool, context: Context[[]], on_event: OnEvent | None) -> BetaAsyncFunctionTool[Any]:
+def _runnable(
+    kit: Kit, tool: ModelTool, mode: CodeMode, others: Sequence[Entry], messages: Sequence[Any]
+) -> BetaAsyncFunctionTool[Any]:
     async def run(**arguments: Any) -> str | list[Content]:
-        caller = (context() if callable(context) else context) or ExecutionContext()
+        caller = (mode.context() if callable(mode.context) else mode.context) or ExecutionContext()
+        caller = in_conversation(
+            caller, tool.name, _without_call(mode.asked), None, lambda: (*others, *_entries(messages))
+        )
         call_id = TOOL_USE_ID.get()
         result = await kit.run(
             tool,
             arguments,
             caller,
-            on_event=on_event,
+            on_event=mode.listener,
             tool_call_id=call_id,
             run=[] if call_id else [secrets.token_hex(16)],
             ask=lambda _: None,
@@ -83,6 +126,29 @@ def _runnable(kit: Kit, tool: ModelTool, context: Context[[]], on_event: OnEvent
     return beta_async_tool(run, name=tool.name, description=tool.description, input_schema=schema)
 
 
+def _without_call(asked: Asked[[]]) -> Asked[[None]]:
+    return None if asked is None else lambda _: asked()
+
+
+def _entries(messages: Iterable[Any]) -> Iterator[Entry]:
+    """Yields the texts of the user, and the tools whose results the model has read. Documents do not count."""
+    names: dict[str, str] = {}
+    for message in messages:
+        role, content = _member(message, "role"), _member(message, "content")
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
+            kind = str(_member(block, "type"))
+            if kind == "text" and role == "user":
+                yield person(str(_member(block, "text")))
+            elif kind.endswith("tool_use"):
+                names[str(_member(block, "id"))] = str(_member(block, "name"))
+            elif kind.endswith("tool_result"):
+                yield result_of(names.get(str(_member(block, "tool_use_id"))))
+
+
+def _member(thing: Any, name: str) -> Any:
+    return cast("Mapping[str, Any]", thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
+
+
 def _text(text: str) -> Content:
     return {"type": "text", "text": text}
 
@@ -93,4 +159,4 @@ def _image(picture: Picture) -> Content:
 
 
 def _name_of(tool: Any) -> str:
-    return str(cast("Mapping[str, object]", tool).get("name") if isinstance(tool, Mapping) else tool.name)
+    return str(_member(tool, "name"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -12,15 +12,17 @@ from corral.arguments import checked
 from corral.errors import requires_extra
 from corral.integrations.kit import (
     CodeModeBase,
-    Context,
     Decide,
+    Entry,
     Kit,
-    OnEvent,
     Pause,
     context_for,
+    in_conversation,
     own_tools,
     parts_of,
+    person,
     read_decision,
+    result_of,
 )
 from corral.model import ModelTool
 from corral.rendering.images import Picture
@@ -55,19 +57,18 @@ class CodeMode(CodeModeBase[[ToolContext]]):
         """
         own = own_tools(tools)
         added = self.kit(map(_name_of, own))
-        made = [_CodeTool(added, tool, self.context or _of_session, self.listener) for tool in added.tools]
+        made = [_CodeTool(added, tool, self) for tool in added.tools]
         return {"instruction": _with_prompt(instruction, added.prompt), "tools": [*made, *own]}
 
 
 class _CodeTool(BaseTool):
     """`ModelTool` as a tool of the framework. Its answer has `result` or `error`, and sometimes `pictures`."""
 
-    def __init__(self, kit: Kit, tool: ModelTool, context: Context[[ToolContext]], on_event: OnEvent | None) -> None:
+    def __init__(self, kit: Kit, tool: ModelTool, mode: CodeMode) -> None:
         super().__init__(name=tool.name, description=tool.description)
         self._kit = kit
         self._tool = tool
-        self._context = context
-        self._on_event = on_event
+        self._mode = mode
 
     def _get_declaration(self) -> FunctionDeclaration:
         return FunctionDeclaration(
@@ -75,13 +76,15 @@ class _CodeTool(BaseTool):
         )
 
     async def run_async(self, *, args: dict[str, Any], tool_context: ToolContext) -> dict[str, Any]:
-        caller, call_id = context_for(self._context, tool_context), tool_context.function_call_id
+        mode, call_id = self._mode, tool_context.function_call_id
+        caller = context_for(mode.context or _of_session, tool_context)
+        caller = in_conversation(caller, self.name, mode.asked, tool_context, lambda: _entries(tool_context))
         confirmation = tool_context.tool_confirmation
         result = await self._kit.run(
             self._tool,
             args,
             caller,
-            on_event=self._on_event,
+            on_event=mode.listener,
             tool_call_id=call_id,
             run=[tool_context.session.id],
             ask=partial(_answer, confirmation),
@@ -108,6 +111,18 @@ def _answer(confirmation: ToolConfirmation | None, pause: Pause) -> Decide | Non
     return lambda call: (
         read_decision(payload.get("decisions", {}).get(str(call.sequence), True)) if confirmed else Denied()
     )
+
+
+def _entries(call: ToolContext) -> Iterator[Entry]:
+    """Yields the texts of persons, and the tools whose results the model has read. Summaries of events are not part of
+    their content, and answers to the framework's own questions are not results."""
+    for event in call.session.events:
+        for part in (event.content.parts if event.content else None) or ():
+            if (response := part.function_response) is not None:
+                if not (response.name or "").startswith("adk_"):
+                    yield result_of(response.name)
+            elif part.text and not part.thought and event.author == "user":
+                yield person(part.text)
 
 
 def _text(text: str) -> str | Part:

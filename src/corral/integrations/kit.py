@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from corral.rendering.images import Picture
 from corral.rendering.preview import json_text, preview_json, preview_text
 from corral.sessions.shell import Shell, use_shell
 from corral.tools import ToolRegistry, ToolSource
-from corral.types import Approve, Language, Retry
+from corral.types import TRANSCRIPT, Approve, Language, Retry, Transcript
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -43,6 +43,9 @@ Context: TypeAlias = ExecutionContext | Callable[P, ExecutionContext] | None
 
 ShellChoice: TypeAlias = Shell | Callable[[], AbstractAsyncContextManager[Shell]]
 """Shell for each call: an open one, or a function that opens one, which is closed after the call."""
+
+Asked: TypeAlias = Callable[P, Iterable[str]] | None
+"""Function that returns the texts that persons wrote in the conversation of the framework's call."""
 
 DescribeShell: TypeAlias = Callable[[Shell], str]
 """Function that describes an open shell for the instructions."""
@@ -67,7 +70,16 @@ class Options(TypedDict, Generic[P], total=False):
     """Function that describes the open shell for the model."""
     durable: bool
     """True makes programs durable, as in `Corral.model.tools`. Needs a ledger."""
+    asked: Asked[P]
+    """Function that returns the texts that persons wrote in the conversation, for a policy that follows data. Default:
+    the user's messages of the framework's run."""
 
+
+Entry: TypeAlias = tuple[str | None, str]
+"""Entry of a conversation: None and a text that a person wrote, or the name of a tool whose result the model read."""
+
+RESULT_FOLLOWS = "The program that was "
+"""Beginning of messages with a program's result that hosts send in place of a user. They are not a person's."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,40}")
 """Pattern of tool names that model providers accept: up to 64 of these characters."""
@@ -290,6 +302,7 @@ class CodeModeBase(Generic[P]):
         self.shell = options.get("shell")
         self.describe_shell = options.get("describe_shell")
         self.durable = options.get("durable", False)
+        self.asked = options.get("asked")
 
     def kit(
         self,
@@ -455,12 +468,85 @@ def invalid(tool: str, error: ValidationError) -> InvalidArguments:
     return InvalidArguments(f'tool "{tool}": {problems}')
 
 
-def context_for(configured: Context[[T]], call: T, passed: object = None) -> ExecutionContext:
-    """Returns the caller for a call of a model's tool: `configured`, or else the framework's own context if it is
-    one."""
+def context_for(
+    configured: Context[[T]], call: T, passed: object = None, default: ExecutionContext | None = None
+) -> ExecutionContext:
+    """Returns the caller for a call of a model's tool: `configured`, or else the framework's own context if it is one,
+    or else `default`."""
     if configured is not None:
         return configured(call) if callable(configured) else configured
-    return passed if isinstance(passed, ExecutionContext) else ExecutionContext()
+    return passed if isinstance(passed, ExecutionContext) else default or ExecutionContext()
+
+
+def person(text: str) -> Entry:
+    """Returns the entry of a text that a person wrote."""
+    return None, text
+
+
+def result_of(tool: str | None) -> Entry:
+    """Returns the entry of a result that the model has read."""
+    return tool or "(unknown tool)", ""
+
+
+def entries_of(items: Iterable[object], *, is_nested: bool = False) -> Iterator[Entry]:
+    """Yields the entries of input items of OpenAI's Responses API or of messages of chat completions: mappings, or
+    objects of the SDK. `is_nested`: a model wrote the users' messages.
+
+    Calls of the provider's own tools are results. Hand-overs from one agent to another are left out.
+    """
+    names: dict[str, str] = {}
+    for each in items:
+        item = cast("Mapping[str, Any]", each if isinstance(each, Mapping) else cast("Any", each).model_dump())
+        kind, role, content = str(item.get("type") or "message"), item.get("role"), item.get("content")
+        if role == "user" and not is_nested:
+            parts: Iterable[Any] = () if content is None or isinstance(content, str) else content
+            texts = [content] if isinstance(content, str) else [part.get("text") for part in parts if _is_text(part)]
+            yield from (person(text) for text in texts if isinstance(text, str))
+        elif role in ("tool", "function"):
+            yield result_of(names.get(str(item.get("tool_call_id"))) or item.get("name"))
+        elif kind in ("function_call", "custom_tool_call"):
+            names[str(item.get("call_id"))] = str(item.get("name"))
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            if not _HANDED_OVER.fullmatch(str(item.get("output"))):
+                yield result_of(names.get(str(item.get("call_id"))))
+        elif kind.endswith(("_call", "_output")):
+            yield result_of(kind)
+        for call in item.get("tool_calls") or ():
+            function: Mapping[str, object] = call.get("function") or call.get("custom") or {}
+            names[str(call.get("id"))] = str(function.get("name"))
+
+
+_HANDED_OVER = re.compile(r'\{"assistant": "[^"\\]{0,200}"\}')
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in ("input_text", "text")
+
+
+def in_conversation(
+    context: ExecutionContext, tool: str, asked: Asked[[T]], call: T, entries: Callable[[], Iterable[Entry]]
+) -> ExecutionContext:
+    """Returns a copy of the context, of a call of `tool`, that knows its conversation: the persons' texts and the
+    results of other tools.
+
+    The persons' texts are those of `asked`, else those of the conversation of which the context is a part already, such
+    as that of a chat page, else those in `entries`. They are read when a program begins, if a policy follows data.
+    """
+    outer: Callable[[], Transcript] | None = context.local.get(TRANSCRIPT)
+
+    def read() -> Transcript:
+        listed = [*entries()]
+        own = {tool, *(tool.replace("execute_code", name, 1) for name in ("search_tools", "describe_tools"))}
+        others = dict.fromkeys(name for name, _ in listed if name is not None and name not in own)
+        if asked is not None:
+            texts = tuple(asked(call))
+        elif outer is not None:
+            texts = outer().asked
+        else:
+            texts = tuple(text for name, text in listed if name is None and not text.startswith(RESULT_FOLLOWS))
+        return Transcript(texts, tuple(others))
+
+    return carrying(context, TRANSCRIPT, read)
 
 
 def parts_of(

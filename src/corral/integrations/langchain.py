@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast, get_args, get_origin, get_type_hints
 
@@ -17,15 +17,19 @@ from corral.integrations.kit import (
     AgentCodeMode,
     Corrals,
     Decide,
+    Entry,
     Kit,
     Options,
     Pause,
     carrying,
     context_for,
+    in_conversation,
     invalid,
     own_tools,
     parts_of,
+    person,
     register,
+    result_of,
 )
 from corral.model import ModelTool
 from corral.rendering.images import Picture
@@ -34,7 +38,7 @@ from corral.types import JsonSchema
 
 with requires_extra("corral.integrations.langchain", "langchain"):
     from langchain.agents.middleware import AgentMiddleware, ModelRequest
-    from langchain_core.messages import SystemMessage, ToolMessage
+    from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
     from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool, ToolException
     from langchain_core.tools import Tool as TextTool
     from langgraph.prebuilt import ToolRuntime
@@ -188,8 +192,9 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
     approvals and audit.
 
     `context` is the caller of programs, or a function of the `ToolRuntime`; default: the agent's runtime context, if it
-    is an `ExecutionContext`. Tools get the `ToolRuntime` by `runtime_of(context)`. A failure becomes a message with the
-    status `error`. Works in `agent.invoke` and in `agent.ainvoke`.
+    is an `ExecutionContext`, else an anonymous one whose session is the thread. Tools get the `ToolRuntime` by
+    `runtime_of(context)`. A failure becomes a message with the status `error`. Works in `agent.invoke` and in
+    `agent.ainvoke`.
 
     A program opens a Corral that is not open; it is closed after a minute without programs. A Corral with tool sources
     must be open.
@@ -268,9 +273,11 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
         """Makes the model's tool. It runs the tool of this name for the agent's current tools."""
 
         async def run(runtime: ToolRuntime[Any, Any], **arguments: object) -> str | list[dict[str, str]]:
-            caller = carrying(context_for(self.context, runtime, runtime.context), RUNTIME, runtime)
-            added, current = self._current(tool.name, runtime)
             task = [runtime.config.get("configurable", {}).get(key) for key in ("thread_id", "checkpoint_ns")]
+            session = ExecutionContext(session_id=str(task[0])) if task[0] else None
+            caller = carrying(context_for(self.context, runtime, runtime.context, session), RUNTIME, runtime)
+            caller = in_conversation(caller, tool.name, self.asked, runtime, lambda: _entries(runtime, str(task[1])))
+            added, current = self._current(tool.name, runtime)
             result = await added.run(
                 current,
                 arguments,
@@ -296,6 +303,30 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
             func=run_sync,
             handle_tool_error=True,
         )
+
+
+def _entries(runtime: ToolRuntime[Any, Any], namespace: str) -> Iterator[Entry]:
+    """Yields the texts of persons, and the tools whose results the model has read.
+
+    Left out are messages with a name, by which graphs of several agents mark what another agent wrote, those that a
+    middleware made, such as summaries, and all messages of an agent that a tool of another agent runs.
+    """
+    state: Any = runtime.state
+    messages: Any = cast("dict[str, Any]", state).get("messages") if isinstance(state, dict) else state.messages
+    is_nested = any(part.startswith("tools:") for part in namespace.split("|")[:-1])
+    for message in messages or ():
+        if isinstance(message, ToolMessage):
+            yield result_of(message.name)
+        elif isinstance(message, HumanMessage) and not (
+            is_nested or message.name or "lc_source" in message.additional_kwargs
+        ):
+            blocks: Any = message.content
+            texts = [blocks] if isinstance(blocks, str) else [each.get("text") for each in blocks if _is_text(each)]
+            yield from (person(text) for text in texts if isinstance(text, str))
+
+
+def _is_text(block: object) -> bool:
+    return isinstance(block, dict) and cast("dict[str, object]", block).get("type") == "text"
 
 
 def _answer(pause: Pause) -> Decide:

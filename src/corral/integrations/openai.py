@@ -16,6 +16,8 @@ from corral.integrations.kit import (
     Kit,
     Pause,
     context_for,
+    entries_of,
+    in_conversation,
     own_tools,
     parts_of,
     read_arguments,
@@ -99,23 +101,32 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
 
     @overload
     async def call(
-        self, item: ResponseFunctionToolCall, context: ExecutionContext | None = None
+        self,
+        item: ResponseFunctionToolCall,
+        context: ExecutionContext | None = None,
+        *,
+        conversation: Sequence[object] = (),
     ) -> FunctionCallOutput | None: ...
     @overload
     async def call(
-        self, item: ChatCompletionMessageFunctionToolCall, context: ExecutionContext | None = None
+        self,
+        item: ChatCompletionMessageFunctionToolCall,
+        context: ExecutionContext | None = None,
+        *,
+        conversation: Sequence[object] = (),
     ) -> ChatCompletionToolMessageParam | None: ...
     @overload
     async def call(
-        self, item: object, context: ExecutionContext | None = None
+        self, item: object, context: ExecutionContext | None = None, *, conversation: Sequence[object] = ()
     ) -> FunctionCallOutput | ChatCompletionToolMessageParam | None: ...
     async def call(
-        self, item: object, context: ExecutionContext | None = None
+        self, item: object, context: ExecutionContext | None = None, *, conversation: Sequence[object] = ()
     ) -> FunctionCallOutput | ChatCompletionToolMessageParam | None:
         """Runs the call in an item; returns None if it is not a call of Corral's tools.
 
         In the Responses API, the answer has pictures; chat completions do not accept them from tools. `context`
-        replaces the `CodeMode`'s for this call.
+        replaces the `CodeMode`'s for this call. `conversation` is the request's `input` or `messages`, from which a
+        policy that follows data takes the user's texts.
 
         Raises:
             See `ModelTool.run`.
@@ -123,13 +134,14 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
         tools = {tool.name: tool for tool in self._kit.tools}
         match item:
             case ResponseFunctionToolCall(name=name, arguments=arguments) if name in tools:
-                result = await self._answer(
-                    tools[name], arguments, context or context_for(self.context, item), item.call_id
-                )
+                caller = context or context_for(self.context, item)
+                caller = in_conversation(caller, name, self.asked, item, lambda: entries_of(conversation))
+                result = await self._answer(tools[name], arguments, caller, item.call_id)
                 output = parts_of(result, _text, _image)
                 return {"type": "function_call_output", "call_id": item.call_id, "output": output}
             case ChatCompletionMessageFunctionToolCall(function=called) if called.name in tools:
                 caller = context or context_for(self.context, item)
+                caller = in_conversation(caller, called.name, self.asked, item, lambda: entries_of(conversation))
                 result = await self._answer(tools[called.name], called.arguments, caller, item.id)
                 return {"role": "tool", "tool_call_id": item.id, "content": result.model_text()}
             case _:
@@ -137,18 +149,22 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
 
     @overload
     async def outputs(
-        self, response: Response, context: ExecutionContext | None = None
+        self, response: Response, context: ExecutionContext | None = None, *, conversation: Sequence[object] = ()
     ) -> list[FunctionCallOutput]: ...
     @overload
     async def outputs(
-        self, response: ChatCompletion, context: ExecutionContext | None = None
+        self, response: ChatCompletion, context: ExecutionContext | None = None, *, conversation: Sequence[object] = ()
     ) -> list[ChatCompletionToolMessageParam]: ...
     async def outputs(
-        self, response: Response | ChatCompletion, context: ExecutionContext | None = None
+        self,
+        response: Response | ChatCompletion,
+        context: ExecutionContext | None = None,
+        *,
+        conversation: Sequence[object] = (),
     ) -> Sequence[FunctionCallOutput | ChatCompletionToolMessageParam]:
         """Runs all calls of Corral's tools in a response concurrently, and returns their outputs.
 
-        Only the first choice of a chat completion counts.
+        Only the first choice of a chat completion counts. `conversation` is as in `call`.
 
         Raises:
             See `ModelTool.run`.
@@ -157,7 +173,7 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
         answers: dict[int, FunctionCallOutput | ChatCompletionToolMessageParam | None] = {}
 
         async def call(number: int, item: object) -> None:
-            answers[number] = await self.call(item, context)
+            answers[number] = await self.call(item, context, conversation=conversation)
 
         try:
             async with anyio.create_task_group() as tasks:

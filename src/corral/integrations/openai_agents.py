@@ -14,6 +14,7 @@ from collections.abc import (
     Collection,
     Generator,
     Iterable,
+    Iterator,
     Sequence,
 )
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -36,17 +37,21 @@ from corral.integrations.kit import (
     Ask,
     Corrals,
     Decide,
+    Entry,
     Kit,
     OnEvent,
     Options,
     Pause,
     carrying,
     context_for,
+    entries_of,
+    in_conversation,
     invalid,
     own_tools,
     parts_of,
     read_arguments,
     register,
+    result_of,
 )
 from corral.integrations.name_conflicts import offer_usable
 from corral.logs import get_logger
@@ -321,6 +326,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
             call: ToolContext[Any], arguments: str, name: str | None = None, ask: Ask | None = None
         ) -> ExecutionResult | Pause:
             caller = carrying(context_for(self.context, call, call.context), RUN_CONTEXT, call)
+            caller = in_conversation(caller, tool.name, self.asked, call, partial(_entries, call))
             read = read_arguments(arguments)
             with _spans(call, self.listener) as traced:
                 return await kit.run(
@@ -380,6 +386,17 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
         return f"{await rendered if inspect.isawaitable(rendered) else rendered}\n\n{prompt}"
 
     return instructions
+
+
+def _entries(call: ToolContext[Any]) -> Iterator[Entry]:
+    """Yields the texts of persons, and the tools whose results the model can have read: the SDK does not show the results
+    of a run in progress, so any of the agent's other tools counts."""
+    agent = call.agent
+    if isinstance(agent, Agent):
+        yield from (result_of(each.name) for each in agent.tools)
+        yield from (result_of(server.name) for server in agent.mcp_servers)
+    # with a `tool_input`, the agent is a tool of another one, whose model wrote the prompt
+    yield from entries_of(call.turn_input, is_nested=call.tool_input is not None)
 
 
 @dataclass

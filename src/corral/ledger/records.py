@@ -207,7 +207,7 @@ class Records:
             UnencodableValue: a program cannot receive its value.
         """
         place = _decision_place(execution_id, sequence, binding)
-        body = {name: getattr(decision, name) for name in ("type", "by", "reason") if hasattr(decision, name)}
+        body = {name: getattr(decision, name) for name in _DECIDED if hasattr(decision, name)}
         if isinstance(decision, Settled):
             text, tagged = await run_in_turn(encode_value, decision.value, "value")
             body["value"] = [text.decode(), tagged]
@@ -309,6 +309,9 @@ class Records:
         except ValueError as error:
             raise LedgerDamaged(f"{place} cannot be read") from error
         return cast("Mapping[str, Any]", value)
+
+
+_DECIDED = ("type", "by", "reason", "for_session")
 
 
 def _head_place(execution_id: str, organization_id: str | None, user_id: str) -> str:

@@ -22,7 +22,7 @@ from corral.policy.rules import names_of
 from corral.rendering.full_text import escape_hidden
 from corral.rendering.preview import preview_text
 from corral.tools import Tool
-from corral.types import Doubt, ExecutionContext, JsonSchema, References
+from corral.types import TRANSCRIPT, Doubt, ExecutionContext, JsonSchema, References, Transcript
 
 _SESSION_CHARS = 262_144
 """Maximum characters that a session keeps of results and of persons' texts, each."""
@@ -684,14 +684,20 @@ class DataFlow:
         """
         if not self.is_active:
             return None
+        conversation: Transcript = context.local.get(TRANSCRIPT, Transcript)()
+        asked = (*conversation.asked, *asked)
         key = context.organization_id, context.user_id, context.session_id
         seen = self._sessions.get(key)
+        is_unknown = seen is None or (context.session_id is None and not seen.exposed)
         if seen is None:
             seen = self._sessions[key] = Seen()
-            if continues or key in self._forgotten or (context.session_id is not None and len(asked) > 1):
-                # earlier messages of a conversation that is unknown here: its state is on another host, or was lost
-                seen.exposed[LOST] = None
+        if is_unknown and (continues or key in self._forgotten or len(asked) > 1):
+            # earlier messages of a conversation that is unknown here: its state is on another host, or was lost
+            seen.exposed[LOST] = None
         self._sessions.move_to_end(key)
+        for name in conversation.read:
+            if len(seen.exposed) < _MOST_TOOLS and self._is_untrusted(name):
+                seen.exposed[name] = None
         if context.session_id is None:
             own = Seen()
             own.exposed = seen.exposed
@@ -699,6 +705,10 @@ class DataFlow:
         seen.persons.add(*asked)
         self._evict()
         return ProgramFlow(self, seen, source, shares=shares)
+
+    def _is_untrusted(self, name: str) -> bool:
+        """True if a tool of the model, which programs cannot call, can return text that others wrote."""
+        return _any(label.untrusted for label in self._policy.labels(name)) is not False
 
     def _evict(self) -> None:
         if len(self._sessions) > _MOST_SESSIONS:

@@ -395,7 +395,7 @@ class Execution:
                 request.source,
                 request.asked,
                 shares=workspace is not None,
-                continues=recording is not None and recording.head is not None,
+                continues=recording is not None and (recording.head is not None or recording.result is not None),
             )
         if recording is not None:
             self._expect_durable(capabilities)

@@ -744,9 +744,13 @@ def _request_of(recorded: Recorded, context: ExecutionContext | None) -> Executi
     return request.model_copy(update={"context": context})
 
 
+_NOT_COMPARED = {"context", "tool_call_id", "after", "asked"}
+
+
 def _differences(first: ExecutionRequest, second: ExecutionRequest) -> builtins.list[str]:
-    """Returns the fields in which two requests differ, other than the caller. Recorded limits include the Corral's."""
-    one, two = (each.model_dump(mode="json", exclude={"context", "tool_call_id", "after"}) for each in (first, second))
+    """Returns the fields in which two requests differ, other than those of the caller and the conversation. Recorded
+    limits include the Corral's."""
+    one, two = (each.model_dump(mode="json", exclude=_NOT_COMPARED) for each in (first, second))
     return [name for name in one if one[name] != two[name] and not (name == "limits" and two[name] is None)]
 
 

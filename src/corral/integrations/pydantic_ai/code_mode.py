@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,7 @@ from pydantic_ai import (
 )
 from pydantic_ai.capabilities import AbstractCapability, AgentNode, Hooks, Instrumentation, RequestInput
 from pydantic_ai.exceptions import ToolRetryError
-from pydantic_ai.messages import ToolCallPart, ToolReturnPart
+from pydantic_ai.messages import ModelMessage, NativeToolReturnPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.tool_manager import ToolManager
 from pydantic_ai.tools import ToolDefinition, ToolSelector, matches_tool_selector
 from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
@@ -56,6 +56,7 @@ from corral.integrations.kit import (
     AgentCodeMode,
     Corrals,
     Decide,
+    Entry,
     Kit,
     Options,
     Pause,
@@ -63,12 +64,15 @@ from corral.integrations.kit import (
     context_for,
     enter_corral,
     execution_of,
+    in_conversation,
     invalid,
     leave_corral,
     open_shell,
     parts_of,
+    person,
     read_decision,
     require_distinct,
+    result_of,
     run_durably,
 )
 from corral.integrations.pydantic_ai.tools import RUN_CONTEXT, data_of, run_context, speaking, tool_of
@@ -483,7 +487,9 @@ class _CodeToolset(AbstractToolset[Any]):
     ) -> str | list[str | BinaryContent] | ToolReturn[Any]:
         own = self.kit_for(ctx)
         [called] = [each for each in own.tools if each.name == name]
-        context = self._mode.context_of(ctx)
+        context = in_conversation(
+            self._mode.context_of(ctx), name, self._mode.asked, ctx, lambda: _entries(ctx.messages)
+        )
         if self._own is not None:
             context = self._own.carried_by(context)
         if name not in own.corrals:
@@ -675,6 +681,19 @@ def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:
     for other in takewhile(lambda each: each is not mode, capabilities):
         if isinstance(other, CodeMode) and other.named.keys() & mode.named.keys():
             raise ConfigError("two CodeMode in one agent: name the Corrals in one, CodeMode({'a': a, 'b': b})")
+
+
+def _entries(messages: Sequence[ModelMessage]) -> Iterator[Entry]:
+    """Yields the texts of persons, and the tools whose results the model has read. Texts in a request with results are
+    left out, because pydantic-ai adds there what tools return for the user's part, and so are texts that a host has
+    tagged as `TextContent`, such as documents."""
+    for message in messages:
+        results = [part.tool_name for part in message.parts if isinstance(part, ToolReturnPart | NativeToolReturnPart)]
+        yield from map(result_of, results)
+        for part in () if results else message.parts:
+            if isinstance(part, UserPromptPart):
+                texts = [part.content] if isinstance(part.content, str) else part.content
+                yield from (person(text) for text in texts if isinstance(text, str))
 
 
 def _limits(corral: Corral, ctx: RunContext[Any]) -> Limits:
