@@ -1,15 +1,17 @@
 """TypeScript programs in QuickJS, compiled to WebAssembly, in wasmtime: a fresh instance for each execution.
 
 The engine can reach only the memory of its instance, and the functions of its server. The server is a process of one
-user of one organization, in a jail. An instance starts in a fraction of a millisecond, as a copy of an image in which
-the guest's code has already run.
+user of one organization: in a jail, or a plain process where no jail holds. An instance starts in a fraction of a
+millisecond, as a copy of an image in which the guest's code has already run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
+import math
 import os
 import platform
 import socket
@@ -20,37 +22,54 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
+import anyio
 from typing_extensions import override
 
 from corral.arguments import checked
-from corral.containment import Tier
+from corral.concurrency.forks import finalize_in_owner
+from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
+from corral.containment import TIERS, ContainmentKind, Tier
 from corral.errors import MissingExtra, StartFailed
-from corral.guest import RuntimeDirectory, wasm_guest, wasm_server
+from corral.guest import FrameKind, RuntimeDirectory, encode_frame, wasm_guest, wasm_server
+from corral.guest.python.frames import NO_NONCE, PROTOCOL
 from corral.guest.runtime import WASM_FUNCTIONS
 from corral.guest.wasm.engine import library_name
 from corral.guest.wasm.image import HANDLES, MODULE, MODULE_SHA256
+from corral.guest.wasm.server import CREDIT, DATA, END, MESSAGE, MOST_AT_ONCE, OPEN, PIPES, WINDOW_BYTES
 from corral.jail import Mount
+from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
 from corral.jail.temporary import TemporaryFolder, user_cache, write_whole
 from corral.logs import get_logger
+from corral.sandboxes.base import Sandbox, below_required_tier
+from corral.sandboxes.channel import ChannelLost, GuestChannel, PostMortem
+from corral.sandboxes.framed.link import ChannelLink
+from corral.sandboxes.framed.provider import Connected
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer, request
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, GuestCommand, GuestProcess, GuestStarter
+from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, NO_JAIL, GuestCommand, GuestProcess, GuestStarter
 from corral.sandboxes.jailed.provider import LocalGuest
 from corral.sandboxes.jailed.python_runtime import installation
-from corral.types import Capabilities, Language, SandboxConfig
+from corral.sandboxes.pool import Box, OwnedBoxes, Pool
+from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig
 
 if TYPE_CHECKING or sys.platform != "win32":
     import fcntl
+
+logger = get_logger("corral.sandboxes")
+T = TypeVar("T")
 
 _ISOLATED = ("-I", "-S", "-B")
 _LIBRARY = "/python/wasmtime"
@@ -61,6 +80,21 @@ _GARBAGE_MB = 4096
 _BAKE_SECONDS = 300
 _FUNCTIONS = ("send", "answer")
 """Functions of the server that guests call."""
+_PLAIN = ContainmentKind("interpreter", "interpreter")
+"""Containment where no jail holds."""
+_RETRY_SECONDS = 60.0
+"""Seconds until a jail is tried again after none started. They double with each further failure."""
+_READY = encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE)
+_READY_SECONDS = 60.0
+_END_SECONDS = 5.0
+"""Seconds for a plain process to end one execution, which takes a tick, before all of it is killed."""
+_ERRORS_BYTES = 16_384
+_VARIABLES = ("SYSTEMROOT",)
+"""Environment variables of a plain process: without this one, Python does not start on Windows."""
+_MESSAGE_BYTES = 1 << 20
+"""More than a message of the server has."""
+_QUEUE_BYTES = 1 << 20
+"""Bytes of one execution that can wait for a plain process to read them."""
 
 
 class _InstanceProcess(GuestProcess):
@@ -89,6 +123,302 @@ class _InstanceServer(ForkServer):
         return request(self._guest, b"{}", _InstanceProcess)
 
 
+class _PlainProcess:
+    """Server without a jail, whose standard streams all executions of its owner share.
+
+    Threads read and write, since the event loops of Windows cannot wait for such pipes. If this process ends, the
+    server's input ends, and so does the server.
+
+    Raises:
+        StartFailed: it does not start.
+    """
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        try:
+            self._process = subprocess.Popen(
+                command,
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,  # so that Ctrl-C does not reach it; Windows ignores this, and has the next
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )
+        except (OSError, ValueError) as error:
+            raise StartFailed(
+                f"cannot start {command[0] or 'Python'} for the engine in WebAssembly: {error}; sys.executable has to "
+                "be a Python interpreter that may be started"
+            ) from error
+        self._lock = threading.Lock()
+        self._numbers = count(1)
+        self._channels: dict[int, _PipedChannel] = {}
+        self._queue: SimpleQueue[tuple[bytes, _PipedChannel | None] | None] = SimpleQueue()
+        self._errors = b""
+        self._started = threading.Event()
+        self._is_ready = False
+        self._has_ended = False
+        self._is_closed = False
+        streams = (self._write, self._process.stdin), (self._read, self._process.stdout)
+        threads = [
+            threading.Thread(target=work, args=(stream,), name="corral-wasm", daemon=True)
+            for work, stream in (*streams, (self._read_errors, self._process.stderr))
+        ]
+        for thread in threads:
+            thread.start()
+        if not self._started.wait(_READY_SECONDS) or not self._is_ready:
+            self.close()
+            threads[-1].join(_END_SECONDS)
+            reason = self._errors.decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise StartFailed(f"the engine in WebAssembly did not start: {(reason or ['it left no reason'])[0][:400]}")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._has_ended and self._process.poll() is None
+
+    def open(self) -> _PipedChannel:
+        """Returns a channel for one execution of the running event loop."""
+        channel = _PipedChannel(self, next(self._numbers))
+        with self._lock:
+            self._channels[channel.number] = channel
+        return channel
+
+    def forget(self, channel: _PipedChannel) -> None:
+        with self._lock:
+            self._channels.pop(channel.number, None)
+
+    def send(self, number: int, kind: int, payload: bytes, channel: _PipedChannel | None = None) -> None:
+        """Has the thread write a message, which tells `channel` when it has."""
+        self._queue.put((MESSAGE.pack(number, kind, len(payload)) + payload, channel))
+
+    def kill(self) -> None:
+        """Ends it at once, with all of its executions."""
+        with contextlib.suppress(OSError):  # on Windows, if it ends at this moment
+            self._process.kill()
+
+    def close(self) -> None:
+        """Ends it. Idempotent."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self.kill()
+        self._queue.put(None)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+
+    def _write(self, stream: IO[bytes]) -> None:
+        with stream:
+            while (item := self._queue.get()) is not None:
+                message, channel = item
+                rest = memoryview(message)
+                try:
+                    while rest:
+                        rest = rest[stream.write(rest) :]
+                except OSError:  # it has ended, which the reader sees
+                    continue
+                if channel is not None:
+                    channel.written(len(message))
+
+    def _read(self, stream: IO[bytes]) -> None:
+        reason = "its process has ended"
+        with io.BufferedReader(stream) as reader:  # type: ignore[type-var]
+            while len(header := reader.read(MESSAGE.size)) == MESSAGE.size:
+                number, kind, size = MESSAGE.unpack(header)
+                if size > _MESSAGE_BYTES or len(payload := reader.read(size)) < size:
+                    break
+                if number == 0:
+                    self._is_ready = payload == _READY
+                    self._started.set()
+                elif (channel := self._channels.get(number)) is not None and not channel.take(kind, payload):
+                    reason = "it sent more than its host has room for"
+                    break
+        self._has_ended = True
+        self.kill()
+        self._started.set()
+        with self._lock:
+            channels = list(self._channels.values())
+        if channels:
+            logger.warning(
+                "a server of programs in WebAssembly is lost: %s %s",
+                reason,
+                self._errors[-400:].decode("utf-8", "replace"),
+            )
+        for channel in channels:
+            channel.lose(f"the server of programs in WebAssembly is lost: {reason}")
+
+    def _read_errors(self, stream: IO[bytes]) -> None:
+        with stream:
+            while data := stream.read(_ERRORS_BYTES):
+                self._errors = (self._errors + data)[-_ERRORS_BYTES:]
+
+
+class _PipedChannel(GuestChannel):
+    """Channel of one execution to a plain process. Belongs to the event loop in which it is made."""
+
+    def __init__(self, process: _PlainProcess, number: int) -> None:
+        self.number = number
+        self._process = process
+        self._schedule = thread_safe_scheduler()
+        self._lock = threading.Lock()
+        self._arrived: deque[tuple[int, bytes]] = deque()
+        self._unhandled = 0
+        self._credit = 0
+        self._queued = 0
+        self._room: anyio.Event | None = None
+        self._end: tuple[int | None, str] = None, ""
+        self._lost: str | None = None
+        self._over = anyio.Event()
+        self._receive: Callable[[bytes], None] = lambda _: None
+        self._ended: Callable[[Exception | None], None] = lambda _: None
+
+    # --- called by the threads of its process
+
+    def take(self, kind: int, payload: bytes) -> bool:
+        """Takes a message. Returns False if there are more than the process may send."""
+        with self._lock:
+            self._unhandled += len(payload)
+            self._arrived.append((kind, payload))
+            is_first = len(self._arrived) == 1
+            has_room = self._unhandled <= WINDOW_BYTES + _MESSAGE_BYTES
+        if is_first:
+            self._soon(self._deliver)
+        return has_room
+
+    def written(self, size: int) -> None:
+        with self._lock:
+            self._queued -= size
+            room, self._room = self._room, None
+        if room is not None:
+            self._soon(room.set)
+
+    def lose(self, reason: str) -> None:
+        self._lost = reason
+        self._soon(self._deliver)
+
+    def _soon(self, action: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the event loop has ended, and its executions with it
+            self._schedule(action)
+
+    # --- called in the event loop
+
+    def attach(
+        self,
+        receive: Callable[[bytes], None],
+        ended: Callable[[Exception | None], None],
+        on_cpu: Callable[[float], None],
+    ) -> bool:
+        """Pushes output. The process watches the processor time itself."""
+        del on_cpu
+        self._receive, self._ended = receive, ended
+        return True
+
+    def limit_cpu(self, seconds: float) -> None:
+        self._process.send(self.number, OPEN, struct.pack("<d", seconds))
+
+    def send_now(self, data: bytes | bytearray) -> int:
+        with self._lock:
+            if self._queued > _QUEUE_BYTES:
+                return 0
+            self._queued += MESSAGE.size + len(data)
+        self._process.send(self.number, DATA, bytes(data), self)
+        return len(data)
+
+    async def send(self, data: bytes) -> None:
+        while self._lost is None and not self._over.is_set() and not self.send_now(data):
+            with self._lock:
+                self._room = room = anyio.Event()
+                if self._queued <= _QUEUE_BYTES:  # written meanwhile
+                    continue
+            await room.wait()
+
+    async def post_mortem(self) -> PostMortem:
+        with anyio.move_on_after(_END_SECONDS):
+            await self._over.wait()
+        status, error = self._end
+        return PostMortem(status=status, stderr=error, lost=self._lost or "")
+
+    async def aclose(self) -> None:
+        """Ends the execution, or the process if that does not end it."""
+        if not self._over.is_set() and self._lost is None:
+            self._process.send(self.number, END, b"")
+            with anyio.move_on_after(_END_SECONDS):
+                await self._over.wait()
+            if not self._over.is_set():
+                logger.warning("a program in WebAssembly did not end within %g s: its process is killed", _END_SECONDS)
+                self._process.kill()
+        self._process.forget(self)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            messages = list(self._arrived)
+            self._arrived.clear()
+            self._unhandled = 0
+        for kind, payload in messages:
+            if kind == DATA:
+                self._credit += len(payload)
+                self._receive(payload)
+            elif not self._over.is_set():
+                self._end = _parsed(payload)
+                self._over.set()
+                self._ended(None)
+        if self._lost is not None and not self._over.is_set():
+            self._over.set()
+            self._ended(ChannelLost(self._lost))
+        elif self._credit >= WINDOW_BYTES // 4:
+            self._process.send(self.number, CREDIT, self._credit.to_bytes(4, "little"))
+            self._credit = 0
+
+
+def _parsed(payload: bytes) -> tuple[int | None, str]:
+    """Returns the status and the error of an END."""
+    try:
+        content: Any = json.loads(payload or b"{}")
+        status = content.get("status")
+        return status if isinstance(status, int) else None, str(content.get("error", ""))
+    except (ValueError, RecursionError, AttributeError):
+        return None, "a malformed END"
+
+
+class _PlainServer(Box["_InPlainServer"]):
+    """Plain process as a box of the executions of one owner."""
+
+    def __init__(self, process: _PlainProcess, memory_mb: int) -> None:
+        super().__init__(MOST_AT_ONCE)
+        self.process = process
+        self.memory_mb = memory_mb
+
+    @override
+    def enter(self) -> _InPlainServer | None:
+        if self.process.alive:
+            return _InPlainServer(self)
+        self.retire()
+        return None
+
+    @override
+    def end(self) -> None:
+        self.process.close()
+
+
+class _InPlainServer(Connected):
+    """One execution in a plain process."""
+
+    def __init__(self, server: _PlainServer) -> None:
+        super().__init__(ChannelLink(server.process.open()), _PLAIN, server.memory_mb)
+        self._server: _PlainServer | None = server
+
+    @override
+    async def aclose(self) -> None:
+        await super().aclose()
+        server, self._server = self._server, None
+        if server is not None:
+            server.leave()
+
+
 @checked
 class WasmSandbox(ForkProvider):
     """Runs programs in QuickJS in WebAssembly, each in a fresh instance.
@@ -97,8 +427,9 @@ class WasmSandbox(ForkProvider):
     packages: docs/wasm.md has the whole list.
 
     `tier` selects the jail of the processes that hold the instances, of which each serves one user of one organization.
-    "auto" uses the best one that this system supports, and at least the required one. `pool_size` is the number of such
-    processes kept ready for new users.
+    "auto" uses the best one that this system supports, and at least the required one. Where no jail starts, as on macOS
+    and Windows, it uses plain processes: their containment is `interpreter`, which is sufficient for the required tier
+    `landlock`. `pool_size` is the number of such processes kept ready for new users.
 
     Raises:
         ConfigError: an argument has an invalid value. MissingExtra: wasmtime or quickjs-rs is not installed.
@@ -116,20 +447,94 @@ class WasmSandbox(ForkProvider):
                 tier, _command, RuntimeDirectory(wasm_server), {"LC_CTYPE": "C.UTF-8"}, garbage_mb=_GARBAGE_MB
             ),
         )
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return super().capabilities
+        self._capabilities = replace(self._capabilities, enforces=LIMITS_OF_SANDBOXES)  # also without a jail
+        self._runtime = RuntimeDirectory(wasm_server)
+        self._plain_pool = Pool(self._start_process, self._pool.size)
+        self._plain_servers = OwnedBoxes[_InPlainServer]()
+        self._jail_at = 0.0 if can_limit else math.inf
+        """Time at which a jail is tried again, by `time.monotonic`."""
+        self._pause = _RETRY_SECONDS
+        finalize_in_owner(self, _close_plain, self._plain_servers, self._plain_pool, self._runtime)
 
     @override
     def engine_version(self, config: SandboxConfig) -> str:
         return f"wasmtime {version('wasmtime')}, quickjs-rs {version('quickjs-rs')}"
 
     @override
+    async def warm(self, config: SandboxConfig) -> None:
+        async def plain(config: SandboxConfig) -> None:
+            await self._plain_pool.warm(config.unowned)
+
+        await self._in_jail_or_plain(super().warm, plain, config)
+
+    @override
+    async def start(self, config: SandboxConfig) -> Sandbox:
+        return await self._in_jail_or_plain(super().start, self._start_plain, config)
+
+    @override
     async def guest(self, config: SandboxConfig) -> LocalGuest:
-        if config.modules or config.durable:  # asked of a provider before it was replaced by this one
-            raise StartFailed("sandbox 'wasm' has neither packages, nor files of a session, nor durable executions")
+        _expect_programs_only(config)
         return await super().guest(config)
+
+    async def _in_jail_or_plain(
+        self,
+        jailed: Callable[[SandboxConfig], Awaitable[T]],
+        plain: Callable[[SandboxConfig], Awaitable[T]],
+        config: SandboxConfig,
+    ) -> T:
+        """Uses a jail if one works here, else a plain process if its containment is sufficient.
+
+        Raises:
+            StartFailed: neither starts, or the plain process is not sufficient.
+        """
+        if self.tier in TIERS[1:] and not can_limit:
+            raise StartFailed(f"WasmSandbox(tier={self.tier!r}): {NO_JAIL}; leave out `tier`")
+        accepted = self.tier == "auto" or not can_limit
+        sufficient = accepted and _PLAIN.reaches(config.required_tier)
+        if can_limit and not (sufficient and time.monotonic() < self._jail_at):
+            try:
+                result = await jailed(config)
+            except StartFailed as error:
+                if not sufficient or config.required_tier == "none":  # in which a process without a jail has failed
+                    raise
+                result = await self._instead(plain, config, error)
+            else:
+                self._jail_at, self._pause = 0.0, _RETRY_SECONDS
+            return result
+        if not sufficient:
+            raise below_required_tier(self.name, _PLAIN, config.required_tier)
+        return await plain(config)
+
+    async def _instead(
+        self, plain: Callable[[SandboxConfig], Awaitable[T]], config: SandboxConfig, error: StartFailed
+    ) -> T:
+        try:
+            result = await plain(config)
+        except StartFailed as failure:
+            raise StartFailed(f"{error}. Without a jail: {failure}") from failure
+        logger.warning("programs in WebAssembly run without a jail: %s", error)
+        self._jail_at = time.monotonic() + self._pause
+        self._pause *= 2
+        return result
+
+    async def _start_plain(self, config: SandboxConfig) -> Sandbox:
+        _expect_programs_only(config)
+        return await self._plain_servers.reserve(config, self._new_plain_server)
+
+    async def _new_plain_server(self, config: SandboxConfig) -> _PlainServer:
+        return _PlainServer(await self._plain_pool.take(config.unowned), config.memory_mb)
+
+    def _start_process(self, config: SandboxConfig, _in_advance: bool) -> _PlainProcess:
+        library, _ = _parts()
+        folder = self._runtime.prepare()
+        command = [sys.executable, *_ISOLATED, str(folder / "guest.py"), str(folder / "guest.bin")]
+        command += [str(library.parent), str(_image()), str(config.memory_mb), PIPES]
+        return _PlainProcess(command, {name: os.environ[name] for name in _VARIABLES if name in os.environ})
+
+    @override
+    async def aclose(self) -> None:
+        await super().aclose()
+        await run_shielded_in_thread(lambda: _close_plain(self._plain_servers, self._plain_pool, self._runtime))
 
     @override
     async def space_host(self, config: SandboxConfig) -> SpaceHost | None:
@@ -138,6 +543,19 @@ class WasmSandbox(ForkProvider):
     @override
     async def _new_server(self, config: SandboxConfig) -> ForkServer:
         return _InstanceServer(await self._new_guest(config))
+
+
+def _expect_programs_only(config: SandboxConfig) -> None:
+    if config.modules or config.durable:  # asked of a provider before it was replaced by this one
+        raise StartFailed("sandbox 'wasm' has neither packages, nor files of a session, nor durable executions")
+
+
+def _close_plain(
+    servers: OwnedBoxes[_InPlainServer], pool: Pool[SandboxConfig, _PlainProcess], runtime: RuntimeDirectory
+) -> None:
+    servers.close()
+    pool.close()
+    runtime.close()
 
 
 def _command(config: SandboxConfig) -> GuestCommand:
@@ -175,7 +593,6 @@ def _parts() -> tuple[Path, Path]:
     return libraries[0], module
 
 
-logger = get_logger("corral.sandboxes")
 _making = threading.Lock()
 _images: dict[str, TemporaryFolder] = {}
 """Images that this process uses, by key: copies of cached ones, which no other process can change once they are verified."""

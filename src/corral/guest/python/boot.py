@@ -15,7 +15,7 @@ from typing import Any
 
 def boot() -> None:
     """Loads the modules and serves."""
-    register = os.register_at_fork
+    register = getattr(os, "register_at_fork", None)  # Windows has no forks
     os.register_at_fork = _ignore
     sys.modules["ssl"] = None  # type: ignore[assignment]
     with open(sys.argv[1], "rb") as file:  # noqa: PTH123
@@ -27,7 +27,8 @@ def boot() -> None:
         exec(code, scope)  # noqa: S102
     for name in ("ssl", *dict(modules)):
         del sys.modules[name]
-    os.register_at_fork = register
+    if register is not None:
+        os.register_at_fork = register
     scope["serve"](sys.argv[2:])
 
 

@@ -1,10 +1,22 @@
 """Server of guests in WebAssembly: runs the programs of one owner, each in a separate instance.
 
-It is the last of the modules that `boot.py` loads. Requests for executions arrive on its standard input, like those of
-the Python guests' fork server:
+It is the last of the modules that `boot.py` loads. In a jail, requests for executions arrive on its standard input,
+like those of the Python guests' fork server:
 
     {...}  [connection, lifeline] one execution: the host sends the processor seconds of its program, as a double in
         little endian, and then frames; the lifeline tells the status, as that of a process, if the program is ended
+
+Without a jail, as on macOS and Windows, its standard streams are plain pipes that all executions share, in both
+directions as messages of `u32 execution | u8 kind | u32 length | payload`, in little endian:
+
+    OPEN    sent by the host: begins an execution, with the first bytes of its connection
+    DATA    bytes of the connection
+    CREDIT  sent by the host: a u32, the number of bytes that it has handled
+    END     the connection is closed; the server's has what the lifeline would have told, as JSON, or nothing
+
+READY is DATA of the execution 0.
+
+At most `WINDOW_BYTES` of an execution are on their way to the host, so a slow host stops only that execution.
 
 The guest has no part in the frames' format: this process puts the nonce of START into every frame that it sends.
 """
@@ -26,7 +38,9 @@ import struct
 import sys
 import threading
 import time
-from typing import Any
+from collections import deque
+from queue import SimpleQueue
+from typing import Any, Protocol
 
 from corral.guest.python.frames import HEADER_BYTES, NO_NONCE, NONCE_BYTES, PROTOCOL, FrameKind, encode_frame
 from corral.guest.wasm.engine import (
@@ -41,7 +55,7 @@ from corral.guest.wasm.engine import (
 )
 from corral.guest.wasm.image import BUFFER_BYTES, HANDLES, MODULE, text_in
 from corral.jail.launcher import receive, tell
-from corral.jail.privileges import hide, seal
+from corral.jail.privileges import forgo_privileges, hide, seal
 from corral.jail.seccomp import filter_program, supported
 
 MOST_AT_ONCE = 256
@@ -65,6 +79,7 @@ _FROM_GUEST = {FrameKind.CALL, FrameKind.LOG, FrameKind.EXIT, FrameKind.OUTCOME,
 _HEAD = 3
 """Characters before the payload of a frame of the guest: its kind, and 1 if it is tagged."""
 _LENGTH = 4
+_READY = encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE)
 _OUT_OF_CPU = -getattr(signal, "SIGXCPU", 24)
 _OUT_OF_MEMORY = -signal.SIGABRT
 _MOST_RANDOM = 65_536
@@ -72,10 +87,177 @@ _BELOW_MEMORY = re.compile(r"at wasm address 0xf{4}[0-9a-f]{4} in linear")
 """Matches the trap of a stack that grows below the beginning of memory, where it is. The engine does not check it."""
 _STACK = b'["error",["program_failed","RangeError","Maximum call stack size exceeded","",null],[],0,[]]'
 _KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0) if sys.platform != "win32" else ()
+MESSAGE = struct.Struct("<IBI")
+OPEN, DATA, CREDIT, END = 0, 1, 2, 3
+"""Kinds of messages on plain pipes."""
+WINDOW_BYTES = 1 << 20
+PIPES = "pipes"
+"""Argument that selects plain pipes."""
 
 
 class _Ended(Exception):
     """The host has closed the connection."""
+
+
+class _Connection(Protocol):
+    """Connection of one execution to the host."""
+
+    def recv(self, size: int, /) -> bytes: ...
+    def sendall(self, data: bytes, /) -> None: ...
+    def settimeout(self, seconds: float | None, /) -> None: ...
+    def is_gone(self) -> bool:
+        """True once the host has closed it."""
+        ...
+
+    def tell(self, what: str, value: int | str) -> None:
+        """Tells how the execution was ended."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class _SocketConnection:
+    """Connection and lifeline, as descriptors of the host's."""
+
+    def __init__(self, descriptors: list[int]) -> None:
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptors[0])
+        self._lifeline = socket.socket(*_KIND, fileno=descriptors[1])
+        self._poll = select.poll()
+        self._poll.register(self._connection, getattr(select, "POLLRDHUP", select.POLLHUP))
+        self.recv = self._connection.recv
+        self.sendall = self._connection.sendall
+        self.settimeout = self._connection.settimeout
+
+    def is_gone(self) -> bool:
+        return bool(self._poll.poll(0))
+
+    def tell(self, what: str, value: int | str) -> None:
+        tell(self._lifeline, what, value)
+
+    def close(self) -> None:
+        self._connection.close()
+        self._lifeline.close()
+
+
+class _Sockets:
+    """Requests on a socket, each with the descriptors of a connection."""
+
+    def __init__(self) -> None:
+        self._control = socket.socket(*_KIND, fileno=os.dup(0))
+
+    def start(self) -> None:
+        os.write(1, _READY)
+
+    def next(self) -> _Connection | None:
+        """Waits for the next execution. Returns None once the host has closed the socket."""
+        while True:
+            try:
+                message, descriptors = receive(self._control, _READ_BYTES, 2)
+            except ConnectionError:
+                return None
+            if not message:
+                return None
+            if len(descriptors) == 2:
+                return _SocketConnection(descriptors)
+            for descriptor in descriptors:  # none were left for the others
+                os.close(descriptor)
+
+
+class _PipedConnection:
+    """Connection over the pipes that all executions share."""
+
+    def __init__(self, pipes: _Pipes, number: int) -> None:
+        self._pipes = pipes
+        self._number = number
+        self._changed = threading.Condition()
+        self._received: deque[bytes] = deque()
+        self._is_gone = False
+        self._window = WINDOW_BYTES
+        self._end = b""
+        self._seconds: float | None = None
+
+    def recv(self, _: int) -> bytes:
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._received or self._is_gone, self._seconds):
+                raise TimeoutError
+            return self._received.popleft() if self._received else b""
+
+    def sendall(self, data: bytes) -> None:
+        for start in range(0, len(data), _READ_BYTES):
+            piece = data[start : start + _READ_BYTES]
+            with self._changed:
+                while self._window < len(piece) and not self._is_gone:
+                    self._changed.wait()
+                if self._is_gone:
+                    raise BrokenPipeError
+                self._window -= len(piece)
+            self._pipes.send(self._number, DATA, piece)
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._seconds = seconds
+
+    def is_gone(self) -> bool:
+        return self._is_gone
+
+    def tell(self, what: str, value: int | str) -> None:
+        self._end = json.dumps({what: value}).encode()
+
+    def close(self) -> None:
+        self._pipes.forget(self._number)
+        self._pipes.send(self._number, END, self._end)
+
+    def take(self, kind: int, payload: bytes) -> None:
+        """Takes a message of the host."""
+        with self._changed:
+            if kind in (OPEN, DATA):
+                self._received.append(payload)
+            elif kind == CREDIT:
+                self._window += int.from_bytes(payload, "little")
+            else:
+                self._is_gone = True
+            self._changed.notify_all()
+
+
+class _Pipes:
+    """Executions on the standard streams of a process."""
+
+    def __init__(self) -> None:
+        self._input, self._output = sys.stdin.buffer, sys.stdout.buffer
+        sys.stdout = sys.stderr  # nothing else may write there
+        self._connections: dict[int, _PipedConnection] = {}
+        self._new: SimpleQueue[_PipedConnection] = SimpleQueue()
+        self._writing = threading.Lock()
+
+    def start(self) -> None:
+        self.send(0, DATA, _READY)
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def next(self) -> _Connection | None:
+        """Waits for the next execution."""
+        return self._new.get()
+
+    def send(self, number: int, kind: int, payload: bytes) -> None:
+        with self._writing:
+            self._output.write(MESSAGE.pack(number, kind, len(payload)) + payload)
+            self._output.flush()
+
+    def forget(self, number: int) -> None:
+        self._connections.pop(number, None)
+
+    def _receive(self) -> None:
+        """Reads until the host closes the pipe, or has ended, with which this process ends too."""
+        try:
+            while header := self._input.read(MESSAGE.size):
+                number, kind, size = MESSAGE.unpack(header)
+                payload = self._input.read(size)
+                if kind == OPEN:
+                    self._connections[number] = connection = _PipedConnection(self, number)
+                    connection.take(kind, payload)
+                    self._new.put(connection)
+                elif (connection := self._connections.get(number)) is not None:  # it can have ended
+                    connection.take(kind, payload)
+        finally:
+            os._exit(0)
 
 
 class _Guest:
@@ -84,9 +266,8 @@ class _Guest:
     def __init__(self, server: _Server) -> None:
         self._server = server
         self._handles = server.handles
-        self._connection: socket.socket | None = None
+        self._connection: _Connection | None = None
         self._timeout: float | None = None
-        self._poll = select.poll()
         self._nonce = NO_NONCE
         self.seconds_left = float("inf")
         self._started = 0.0
@@ -100,11 +281,10 @@ class _Guest:
 
     # --- one execution
 
-    def run(self, connection: socket.socket) -> int | None:
+    def run(self, connection: _Connection) -> int | None:
         """Runs the program of a connection. Returns the status with which it was ended, if it was."""
         self._connection = connection
         connection.settimeout(None)
-        self._poll.register(connection, select.POLLRDHUP if hasattr(select, "POLLRDHUP") else select.POLLHUP)
         self._started = time.thread_time()
         try:
             self._serve()
@@ -152,7 +332,7 @@ class _Guest:
         """Called regularly while the guest's code runs. Returns False to end it."""
         if time.thread_time() - self._started > self.seconds_left:
             self.is_out_of_cpu = True
-        elif self._poll.poll(0):
+        elif self._connection is not None and self._connection.is_gone():
             self._is_gone = True
         return not (self.is_out_of_cpu or self._is_gone)
 
@@ -298,8 +478,8 @@ class _Guest:
 class _Server:
     """All executions of this process. Each has a thread while it runs."""
 
-    def __init__(self, control: socket.socket, library: str, image: str, memory_mb: int) -> None:
-        self.control = control
+    def __init__(self, requests: _Sockets | _Pipes, library: str, image: str, memory_mb: int) -> None:
+        self._requests = requests
         self.memory_bytes = memory_mb << 20
         most = self.memory_bytes + _GUEST_BYTES + _RESERVE_BYTES
         self.engine = Engine(library, most=MOST_AT_ONCE + _SPARES, memory_bytes=(most + 0xFFFF) & ~0xFFFF)
@@ -321,7 +501,7 @@ class _Server:
         self._over = threading.Event()
 
     def serve(self) -> None:
-        """Serves until the host closes the socket."""
+        """Serves until the host closes the connection."""
         threading.stack_size(THREAD_STACK_BYTES)
         threading.Thread(target=self._tick, daemon=True).start()
         self._start_thread()
@@ -340,11 +520,8 @@ class _Server:
     def _work(self) -> None:
         """Waits for a request, starts another thread that waits in its place if there is none, and serves it."""
         while True:
-            try:
-                message, descriptors = receive(self.control, _READ_BYTES, 2)
-            except ConnectionError:
-                message, descriptors = b"", []
-            if not message:
+            connection = self._requests.next()
+            if connection is None:
                 self._over.set()
                 return
             with self._lock:
@@ -353,7 +530,7 @@ class _Server:
                 self._busy.set()
                 if self._waiting == 0:
                     self._start_thread()
-            self._execute(descriptors)
+            self._execute(connection)
             with self._lock:
                 self._running -= 1
                 if self._running == 0:
@@ -362,28 +539,22 @@ class _Server:
                     return
                 self._waiting += 1
 
-    def _execute(self, descriptors: list[int]) -> None:
-        if len(descriptors) != 2:  # no descriptors were left for them
-            for descriptor in descriptors:
-                os.close(descriptor)
-            return
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptors[0])
-        lifeline = socket.socket(*_KIND, fileno=descriptors[1])
+    def _execute(self, connection: _Connection) -> None:
         guest: _Guest | None = None
         status: int | None = None
         try:
             guest = self._here.guest = self._guest()
             status = guest.run(connection)
         except (WasmError, Trapped) as error:
-            tell(lifeline, "error", str(error))
+            connection.tell("error", str(error))
         except BaseException as error:
             sys.stderr.write(f"an execution failed: {type(error).__name__}: {error}\n")
             status = 1
         finally:
             if status is not None:
-                tell(lifeline, "status", status)
-            connection.close()
-            lifeline.close()
+                connection.tell("status", status)
+            with contextlib.suppress(OSError):  # the host has ended
+                connection.close()
             self._here.guest = None
             if guest is not None:
                 guest.close()
@@ -508,19 +679,23 @@ _ANSWERS: dict[str, Any] = {"random": _random, "encoding": _encoding, "decode": 
 def serve(arguments: list[str]) -> None:
     """Prepares everything, reports READY, and serves until the host closes the pipe.
 
-    `arguments` are the folders of wasmtime's library and of the image, and the memory of a program in MiB.
+    `arguments` are the folders of wasmtime's library and of the image, the memory of a program in MiB, and `PIPES` if
+    this process has no jail.
     """
-    hide()
-    folder, image, memory_mb = arguments
-    library = f"{folder}/{library_name()}"
-    control = socket.socket(*_KIND, fileno=os.dup(0))
+    folder, image, memory_mb, *without_jail = arguments
+    requests = _Pipes() if without_jail == [PIPES] else _Sockets()
+    if sys.platform == "linux":
+        hide()
     hashlib.sha256(b"").digest()
-    server = _Server(control, library, image, int(memory_mb))
+    server = _Server(requests, f"{folder}/{library_name()}", image, int(memory_mb))
     os.environ.clear()
-    if supported():  # from here on it starts nothing, and opens no file for writing
-        seal(filter_program(profile="interpreter"))
+    if sys.platform == "linux" and supported():  # from here on it starts nothing, and opens no file for writing
+        with contextlib.suppress(*([OSError] if without_jail else [])):  # such a system may have no filters
+            if without_jail:
+                forgo_privileges()
+            seal(filter_program(profile="interpreter"))
     gc.collect()
     gc.freeze()  # so that collections look only at what programs leave
-    os.write(1, encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE))
+    requests.start()
     server.serve()
     os._exit(0)

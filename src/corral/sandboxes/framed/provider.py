@@ -63,7 +63,7 @@ class FramedProvider(SandboxProvider):
             raise
         except Exception as error:
             raise StartFailed(f"sandbox {self.name!r} did not start a guest: {error}") from error
-        return _Connected(link, self.containment, config.memory_mb)
+        return Connected(link, self.containment, config.memory_mb)
 
     def guest_files(self, config: SandboxConfig) -> GuestFiles:
         """Returns the guest that `connect` starts."""
@@ -75,7 +75,7 @@ class FramedProvider(SandboxProvider):
             raise below_required_tier(self.name, self.containment, config.required_tier)
 
 
-class _Connected(Sandbox):
+class Connected(Sandbox):
     """Guest behind a channel. Executes one job."""
 
     def __init__(self, link: ChannelLink, containment: ContainmentKind, memory_mb: int) -> None:

@@ -24,7 +24,8 @@ _OUT_OF_MEMORY = ("out of memory", "Out of memory", "OOM", "memory allocation of
 """Texts that V8 or its host process writes to standard error before it aborts."""
 _CRASHES = frozenset(getattr(signal, f"SIG{name}", 0) for name in ("ABRT", "SEGV", "TRAP", "ILL", "BUS")) - {0}
 """Signals with which V8 ends, without a text, when memory runs out, if this system has them."""
-_OUT_OF_CPU = getattr(signal, "SIGXCPU", 0)
+_OUT_OF_CPU = getattr(signal, "SIGXCPU", 24)
+"""Also the status of an engine that measures its time itself, on a system without the signal."""
 _CORES = os.cpu_count() or 1
 _LEAST_WAIT_SECONDS = 0.005
 _MOST_WAIT_SECONDS = 0.25
