@@ -1,7 +1,7 @@
 """Runs programs as on another system: Corral sees its name for the platform, without the modules and calls of Linux.
 
-`python -m tests.sandboxes.portable darwin|win32 imports|programs` prints the findings as JSON. Libraries and engines are still Linux's, so
-this shows that Corral itself needs nothing of Linux, and not that the other system has everything. The lists follow the
+`python -m tests.sandboxes.portable darwin|win32 imports|programs` prints the findings as JSON. The server of programs in
+WebAssembly, a process of its own, sees the same. Libraries and engines are still Linux's, so this shows that Corral itself needs nothing of Linux, and not that the other system has everything. The lists follow the
 availability notes of Python's documentation, and typeshed.
 """
 
@@ -11,20 +11,26 @@ import asyncio
 import builtins
 import ctypes
 import errno
+import gc
 import importlib
 import io
 import json
 import os
 import runpy
+import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import anyio
+
+from tests.until import until
 
 ABSENT = {
     "os": "eventfd eventfd_read eventfd_write pidfd_open memfd_create EFD_CLOEXEC EFD_NONBLOCK O_PATH pipe2 fdatasync waitid "
@@ -54,8 +60,10 @@ POSIX = {
 """Attributes that Windows lacks, in addition."""
 NOT_ON_WINDOWS = frozenset({"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "crypt", "spwd"})
 ROOT = Path(__file__).parents[2]
-GUESTS = ("corral.guest.python.", "corral.guest.wasm.", "corral.shells.memory_worker", "corral.jail.start_launcher")
+GUESTS = ("corral.guest.python.", "corral.shells.memory_worker", "corral.jail.start_launcher")
 """Modules that run in processes of their own, in a jail."""
+BOOT = "corral_boot"
+"""Name of the module with which the server of programs in WebAssembly starts."""
 
 
 class View(ModuleType):
@@ -92,9 +100,31 @@ class Library(ctypes.CDLL):
         super().__init__(name, **options)
 
     def __getattr__(self, name: str) -> Any:
+        if self._name is not None:  # an engine's
+            return super().__getattr__(name)
         raise AttributeError(f"symbol not found: {name}")
 
 
+class Popen(subprocess.Popen[Any]):
+    """Process of the other system, which sees the same as this one."""
+
+    def __init__(self, command: Any, **options: Any) -> None:
+        windows = VIEWS["sys"].platform == "win32"
+        if windows:
+            assert not {"preexec_fn", "pass_fds", "user", "umask"} & options.keys()
+            assert set(options["env"] or ()) <= {"SYSTEMROOT"}
+            assert options.pop("creationflags") == NO_WINDOW
+            del options["start_new_session"]  # which is ignored there
+        if guest := next((index for index, each in enumerate(command) if str(each).endswith("guest.py")), None):
+            start = (
+                f"import sys; sys.path.insert(0, {str(ROOT)!r}); from {__spec__.name} import main; main(*sys.argv[1:])"
+            )
+            command = [command[0], "-I", "-B", "-c", start, VIEWS["sys"].platform, "server", *command[guest:]]
+        super().__init__(command, **options)
+
+
+NO_WINDOW = 0x08000000
+"""CREATE_NO_WINDOW of Windows."""
 VIEWS: dict[str, View] = {}
 
 
@@ -102,17 +132,23 @@ def pretend(platform: str) -> None:
     """Gives modules of Corral, which are not loaded yet, a view of `platform`."""
     assert "corral" not in sys.modules
     windows = platform == "win32"
-    differing: dict[str, dict[str, Any]] = {"sys": {"platform": platform}, "ctypes": {"CDLL": Library}}
+    warnings.filterwarnings("error", category=EncodingWarning, module=r"corral\b")
+    differing: dict[str, dict[str, Any]] = {
+        "sys": {"platform": platform},
+        "ctypes": {"CDLL": Library},
+        "subprocess": {"Popen": Popen},
+    }
     if windows:
         differing["os"] = {"name": "nt", "O_BINARY": 0, "open": open_on_windows}
         differing["mmap"] = {"mmap": None}
+        differing["subprocess"]["CREATE_NO_WINDOW"] = NO_WINDOW
     for name in {*ABSENT, *POSIX, *differing}:
         absent = f"{ABSENT.get(name, '')} {POSIX.get(name, '') if windows else ''}".split()
         VIEWS[name] = View(importlib.import_module(name), frozenset(absent), differing.get(name, {}))
     real = builtins.__import__
 
     def load(name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0) -> Any:
-        if level == 0 and globals is not None and str(globals.get("__name__")).partition(".")[0] == "corral":
+        if level == 0 and globals is not None and str(globals.get("__name__")).partition(".")[0] in ("corral", BOOT):
             if windows and name in NOT_ON_WINDOWS:
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
             if name in VIEWS:
@@ -150,22 +186,44 @@ def import_everything() -> list[str]:
     return failed
 
 
+class Piped(io.TextIOWrapper):
+    """Standard output in a pipe, with the encoding that Windows has there in Western Europe."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="cp1252" if VIEWS["sys"].platform == "win32" else "utf-8")
+
+    def text(self) -> str:
+        self.flush()
+        content: Any = self.buffer
+        return content.getvalue().decode(self.encoding)
+
+
 def printed(script: str) -> str:
     """Runs a program of the documentation, and returns what it prints."""
-    with redirect_stdout(io.StringIO()) as output:
+    with redirect_stdout(Piped()) as output:
         runpy.run_path(str(ROOT / script), run_name="__main__")
-    return output.getvalue()
+    return output.text()
 
 
 def command(*arguments: str) -> list[Any]:
     """Runs `corral`, and returns its exit code and what it prints."""
     dispatch: Any = importlib.import_module("corral.cli.dispatch")
-    with redirect_stdout(io.StringIO()) as output, redirect_stderr(io.StringIO()) as errors:
+    with redirect_stdout(Piped()) as output, redirect_stderr(Piped()) as errors:
         try:
             code = dispatch.run(list(arguments))
         except SystemExit as exit:
             code = exit.code
-    return [code, output.getvalue(), errors.getvalue()]
+    return [code, output.text(), errors.text()]
+
+
+TYPESCRIPT = {
+    "ts": "console.log('hällo', 1); return await tools.add({ a: 1, b: 2 })",
+    "ts_error": "const x: number = 1;\nthrow new RangeError('no')",
+    "ts_wrong": "await tools.add({ a: 'x', b: 2 })",
+    "ts_endless": "console.log('before'); for (;;);",
+    "ts_memory": "const all = []; for (;;) all.push(new Uint8Array(1 << 20))",
+    "ts_large": "return (await Promise.all(Array.from({ length: 200 }, (_, a) => tools.add({ a, b: 1 })))).length + 'x'.repeat(300_000).length",
+}
 
 
 async def examine(folder: Path) -> dict[str, Any]:
@@ -173,6 +231,7 @@ async def examine(folder: Path) -> dict[str, Any]:
     errors: Any = importlib.import_module("corral.errors")
     audit: Any = importlib.import_module("corral.audit")
     ledger: Any = importlib.import_module("corral.ledger")
+    wasm: Any = importlib.import_module("corral.sandboxes.wasm")
 
     @corral.tool
     async def add(a: int, b: int) -> int:
@@ -182,9 +241,10 @@ async def examine(folder: Path) -> dict[str, Any]:
     @corral.tool
     async def hang() -> None:
         """Never ends."""
+        calls.append("hang")
         await anyio.sleep_forever()
 
-    tools, outcomes = [add, hang], dict[str, Any]()
+    tools, outcomes, calls = [add, hang], dict[str, Any](), list[str]()
 
     def shown(result: Any) -> list[Any]:
         error = result.error and [result.error.code, result.error.line]
@@ -210,6 +270,25 @@ async def examine(folder: Path) -> dict[str, Any]:
     async with corral.Corral(tools, limits=limits, audit=corral.AuditLog(log), ledger=durable) as opened:
         for name, program in python.items():
             outcomes[name] = shown(await opened.execute(program, language="python"))
+        for name, program in TYPESCRIPT.items():
+            outcomes[name] = shown(await opened.execute(program))
+        with anyio.move_on_after(0.5) as scope:  # a call is cancelled, and a loop
+            async with anyio.create_task_group() as tasks:
+                for program in ("await tools.hang({})", "for (;;);"):
+                    tasks.start_soon(opened.execute, program)
+        outcomes["cancelled"] = [scope.cancelled_caught, shown(await opened.execute("return 1"))]
+        waiting: list[Any] = []
+
+        async def wait() -> None:
+            waiting.append(shown(await opened.execute("await tools.hang({})")))
+
+        calls.clear()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await until(lambda: len(calls) == 1)
+            for process in [each for each in gc.get_objects() if type(each) is wasm._PlainProcess and each._channels]:
+                process.kill()
+        outcomes["killed"] = [*waiting, shown(await opened.execute("return 2"))]
         checked = await opened.check("await tools.add(a='x', b=2)", language="python")
         outcomes["check"] = [checked.checked, checked.unchecked]
     try:
@@ -235,6 +314,7 @@ async def examine(folder: Path) -> dict[str, Any]:
     outcomes["unaccepted"] = await refusal(lambda: corral.Corral(tools, sandbox="deno").execute("return 1"))
 
     # Without the engines that need no jail.
+    wasm._parts.cache_clear()
     engines = "pydantic_monty", "wasmtime"
     with hidden(*engines, *(name for name in sys.modules if name.startswith("corral.sandboxes.monty"))):
         outcomes["opened"] = await refusal(lambda: corral.Corral(tools).__aenter__())
@@ -256,7 +336,21 @@ def hidden(*names: str) -> Generator[None]:
         sys.modules.update(loaded)
 
 
-def main(platform: str, part: str) -> None:
+def add_library(folder: Path, platform: str) -> None:
+    """Makes a package `wasmtime` whose library has that system's file name."""
+    [library] = Path(find_spec("wasmtime").submodule_search_locations[0]).glob("*/_libwasmtime.so")
+    place = folder / "wasmtime" / library.parent.name
+    place.mkdir(parents=True)
+    (place.parent / "__init__.py").touch()
+    (place / {"win32": "_wasmtime.dll", "darwin": "_libwasmtime.dylib"}[platform]).symlink_to(library)
+    sys.path.insert(0, str(folder))
+
+
+def main(platform: str, part: str, *_: str) -> None:
+    if part == "server":
+        pretend(platform)
+        sys.argv = sys.argv[3:]
+        runpy.run_path(sys.argv[0], run_name=BOOT)["boot"]()
     if part == "imports":
         pretend(platform)
         sys.stdout.write(json.dumps(import_everything()))
@@ -264,13 +358,15 @@ def main(platform: str, part: str) -> None:
     outcomes: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
         tempfile.tempdir = folder
+        add_library(Path(own), platform)
         pretend(platform)
-        outcomes["quickstart"] = printed("docs_src/python_program.py")
+        outcomes["quickstart"] = printed("examples/quickstart.py")
+        outcomes["quickstart in Python"] = printed("docs_src/python_program.py")
         outcomes["http"] = printed("docs_src/http_python.py")
         outcomes |= anyio.run(examine, Path(own))
         outcomes["audited"] = command("audit", str(Path(own, "audit.sqlite")))
         program = Path(own, "program.py")
-        program.write_text("print('hello')\n6 * 7\n")
+        program.write_text("print('hello')\n6 * 7\n", encoding="utf-8")
         outcomes["help"] = command("--help")[0]
         outcomes["run"] = command("run", str(program))
         outcomes["doctor"] = command("doctor")

@@ -18,8 +18,8 @@ EXTRAS = "pip install 'corral[monty]'"
 
 def outcomes_of(platform: str, part: str) -> tuple[list[str], Any]:
     """Returns what the commands print, and the findings."""
-    command = [sys.executable, "-m", "tests.sandboxes.portable", platform, part]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-X", "warn_default_encoding", "-m", "tests.sandboxes.portable", platform, part]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
     *lines, findings = done.stdout.splitlines()
     return lines, json.loads(findings)
@@ -32,8 +32,19 @@ def outcomes_of(platform: str, part: str) -> tuple[list[str], Any]:
 def test_programs_run_without_anything_of_linux(platform: str) -> None:
     lines, outcomes = outcomes_of(platform, "programs")
 
-    # Corral() as it is: Python in Monty, with its limits.
-    assert outcomes["quickstart"] == "{'city': 'Tromsø', 'coldest': -6.5, 'compared': 3}\n"
+    # Corral() as it is: TypeScript in WebAssembly, in a process that lacks the same.
+    assert outcomes["ts"] == ["succeeded", 3, None, ["hällo 1"], "interpreter"]
+    assert outcomes["ts_error"] == ["failed", None, ["program_failed", 2], [], "interpreter"]
+    assert outcomes["ts_wrong"][2] == ["invalid_arguments", 1]
+    assert outcomes["ts_endless"] == ["timed_out", None, ["program_timeout", None], ["before"], "interpreter"]
+    assert outcomes["ts_memory"][2] == ["memory_exceeded", 1]
+    assert outcomes["ts_large"][1] == 300_200
+    assert outcomes["cancelled"] == [True, ["succeeded", 1, None, [], "interpreter"]]
+    assert [each[2] for each in outcomes["killed"]] == [["sandbox_lost", None], None]
+
+    # Python in Monty, with its limits.
+    for name in ("quickstart", "quickstart in Python"):
+        assert outcomes[name] == "{'city': 'Tromsø', 'coldest': -6.5, 'compared': 3}\n"
     assert outcomes["python"] == ["succeeded", 3, None, ["hello"], "interpreter"]
     assert outcomes["endless"] == ["timed_out", None, ["program_timeout", None], [], "interpreter"]
     assert outcomes["sleeping"] == ["succeeded", 7, None, [], "interpreter"]

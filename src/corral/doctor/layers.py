@@ -188,7 +188,7 @@ def settings() -> dict[str, str]:
 def _unshare(user: int | None) -> int:
     command = [sys.executable, "-I", "-S", "-c", _UNSHARE, str(-1 if user is None else user)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=True)
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=_SECONDS, check=True)
         return int(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError):  # it could not switch to that user
         return errno.EPERM
@@ -219,7 +219,8 @@ def program_version(program: Path) -> str | None:
             [program, "--version"],
             env={**_ENVIRONMENT, **v8_environment()},
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=_SECONDS,
             check=True,
         )

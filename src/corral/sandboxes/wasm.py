@@ -595,7 +595,8 @@ def _parts() -> tuple[Path, Path]:
 
 _making = threading.Lock()
 _images: dict[str, TemporaryFolder] = {}
-"""Images that this process uses, by key: copies of cached ones, which no other process can change once they are verified."""
+"""Images that this process uses, by key: copies of cached ones, which no other process can change once they are
+verified."""
 _CACHE_DAYS = 30
 """Images that were not used for so long are removed when another one is made."""
 

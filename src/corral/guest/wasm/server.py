@@ -12,7 +12,7 @@ directions as messages of `u32 execution | u8 kind | u32 length | payload`, in l
     OPEN    sent by the host: begins an execution, with the first bytes of its connection
     DATA    bytes of the connection
     CREDIT  sent by the host: a u32, the number of bytes that it has handled
-    END     the connection is closed; the server's has what the lifeline would have told, as JSON, or nothing
+    END     the connection is closed; the server's has the lifeline's message as JSON, or nothing
 
 READY is DATA of the execution 0.
 
