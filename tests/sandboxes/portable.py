@@ -270,6 +270,9 @@ async def examine(folder: Path) -> dict[str, Any]:
     async with corral.Corral(tools, limits=limits, audit=corral.AuditLog(log), ledger=durable) as opened:
         for name, program in python.items():
             outcomes[name] = shown(await opened.execute(program, language="python"))
+        checked = await opened.check("await tools.add(a='x', b=2)", language="python")
+        outcomes["check"] = [checked.checked, checked.unchecked]
+    async with corral.Corral(tools, limits=limits) as opened:
         for name, program in TYPESCRIPT.items():
             outcomes[name] = shown(await opened.execute(program))
         with anyio.move_on_after(0.5) as scope:  # a call is cancelled, and a loop
@@ -289,8 +292,6 @@ async def examine(folder: Path) -> dict[str, Any]:
             for process in [each for each in gc.get_objects() if type(each) is wasm._PlainProcess and each._channels]:
                 process.kill()
         outcomes["killed"] = [*waiting, shown(await opened.execute("return 2"))]
-        checked = await opened.check("await tools.add(a='x', b=2)", language="python")
-        outcomes["check"] = [checked.checked, checked.unchecked]
     try:
         audit.JsonLinesSink(folder / "audit.jsonl").write([])
         outcomes["lines"] = None
@@ -358,6 +359,7 @@ def main(platform: str, part: str, *_: str) -> None:
     outcomes: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
         tempfile.tempdir = folder
+        sys.dont_write_bytecode = False  # the image of the engine is cached like bytecode
         add_library(Path(own), platform)
         pretend(platform)
         outcomes["quickstart"] = printed("examples/quickstart.py")
