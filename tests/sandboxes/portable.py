@@ -359,7 +359,6 @@ def main(platform: str, part: str, *_: str) -> None:
     outcomes: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
         tempfile.tempdir = folder
-        sys.dont_write_bytecode = False  # the image of the engine is cached like bytecode
         add_library(Path(own), platform)
         pretend(platform)
         outcomes["quickstart"] = printed("examples/quickstart.py")
@@ -372,6 +371,8 @@ def main(platform: str, part: str, *_: str) -> None:
         outcomes["help"] = command("--help")[0]
         outcomes["run"] = command("run", str(program))
         outcomes["doctor"] = command("doctor")
+        images: Any = importlib.import_module("corral.sandboxes.wasm")._images
+        images.clear()  # which stay until the end of the process
         outcomes["left"] = [path.name for path in Path(folder).iterdir()]
     sys.stdout.write(json.dumps(outcomes))
 
