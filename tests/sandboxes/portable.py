@@ -23,7 +23,6 @@ import tempfile
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -100,7 +99,7 @@ class Library(ctypes.CDLL):
         super().__init__(name, **options)
 
     def __getattr__(self, name: str) -> Any:
-        if self._name is not None:  # an engine's
+        if self._name:  # of an engine
             return super().__getattr__(name)
         raise AttributeError(f"symbol not found: {name}")
 
@@ -339,12 +338,15 @@ def hidden(*names: str) -> Generator[None]:
 
 def add_library(folder: Path, platform: str) -> None:
     """Makes a package `wasmtime` whose library has that system's file name."""
-    [library] = Path(find_spec("wasmtime").submodule_search_locations[0]).glob("*/_libwasmtime.so")
+    package = importlib.import_module("wasmtime").__path__[0]
+    [library] = Path(package).glob("*/_libwasmtime.so")
     place = folder / "wasmtime" / library.parent.name
     place.mkdir(parents=True)
     (place.parent / "__init__.py").touch()
     (place / {"win32": "_wasmtime.dll", "darwin": "_libwasmtime.dylib"}[platform]).symlink_to(library)
     sys.path.insert(0, str(folder))
+    for name in [each for each in sys.modules if each.partition(".")[0] == "wasmtime"]:
+        del sys.modules[name]
 
 
 def main(platform: str, part: str, *_: str) -> None:
