@@ -5,11 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pytest
+from _pytest.mark import ParameterSet
+
+T = TypeVar("T")
 
 
 class Counted(NamedTuple):
@@ -22,6 +25,11 @@ class Counted(NamedTuple):
     def folder(self) -> str:
         """The folder of the test below `tests`, or its file if that is in none."""
         return self.id.partition("::")[0].removeprefix("tests/").split("/")[0]
+
+
+def with_rest(values: Iterable[T], gate: Container[T], reason: str) -> list[ParameterSet]:
+    """Returns the parameters of a test, of which those that are not of the gate are of the matrix for this reason."""
+    return [pytest.param(value, marks=[] if value in gate else [pytest.mark.matrix(reason)]) for value in values]
 
 
 COLLECTED = pytest.StashKey[list[Counted]]()

@@ -68,8 +68,10 @@ def reference_seconds() -> float:
 @pytest.mark.parametrize(
     "name",
     [
-        "TypeScript, short and slow to parse",
-        "another server's enum of 9,000 objects",
+        pytest.param("TypeScript, short and slow to parse", marks=counted("tests/programs/test_bounds.py")),
+        pytest.param(
+            "another server's enum of 9,000 objects", marks=counted("tests/tools/json_schema/test_complexity.py")
+        ),
         "another server's 40 patterns",
         pytest.param("calls of 256 unknown names among 2,000", marks=counted("tests/rendering/test_suggestions.py")),
         pytest.param("values deep and large, shown", marks=counted("tests/rendering/test_preview_work.py")),

@@ -104,6 +104,7 @@ async def test_a_file_is_its_owners_only(tmp_path: Path) -> None:
     assert (tmp_path / "chats.db").stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.matrix("the gate writes conversations to PostgreSQL; by the command")
 def test_the_command_keeps_conversations_in_postgres(postgres_url: str, tmp_path: Path) -> None:
     with serving("--demo", "--store", postgres_url, folder=tmp_path) as address, httpx.Client(timeout=30) as http:
         assert http.get(address, follow_redirects=True).status_code == 200

@@ -113,7 +113,13 @@ def serve(project: Project) -> Any:
     return serve
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.matrix("it ends in the gate by SIGINT; by the same handler")),
+    ],
+)
 def test_it_says_where_it_is_serves_and_ends_quietly(serve: Any, number: signal.Signals) -> None:
     with serve("--user", "ada", "--organization", "acme", "--session", "s", "--scope", "b", "--scope", "a") as serving:
         assert re.fullmatch(r"CORRAL_URL=http://127\.0\.0\.1:\d+", serving.first[0])

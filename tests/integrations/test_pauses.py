@@ -41,6 +41,14 @@ OUTPUTS: Any = [str, DeferredToolRequests]
 IN_TURN = "return [await tools.pay({ n: 1 }), await tools.pay({ n: 2 })];"
 
 
+SAME = pytest.mark.matrix("two frameworks in the gate; others pause by the same code, as a restart shows in each")
+FEW = pytest.mark.parametrize(
+    "kind",
+    [pytest.param(name, marks=[] if name in ("anthropic", "langchain") else [SAME]) for name in AGENTS],
+    indirect=True,
+)
+
+
 @pytest.fixture(params=AGENTS)
 def kind(request: pytest.FixtureRequest) -> type[Agent]:
     return AGENTS[request.param]
@@ -92,6 +100,7 @@ async def test_a_denied_call_is_an_error_in_the_program(kind: type[Agent], world
     assert world.done == [1]
 
 
+@FEW
 async def test_two_calls_at_once_are_decided_one_by_one(kind: type[Agent], world: World, opened: Any) -> None:
     agent = kind(TWO)
     async with opened() as corral:
@@ -101,6 +110,7 @@ async def test_two_calls_at_once_are_decided_one_by_one(kind: type[Agent], world
 
 
 @pytest.mark.matrix("test_an_approved_call_is_made_after_a_restart covers every framework; this loses the host earlier")
+@FEW
 async def test_a_decision_that_was_recorded_before_the_host_was_lost_holds(
     kind: type[Agent], world: World, opened: Any
 ) -> None:
@@ -113,6 +123,7 @@ async def test_a_decision_that_was_recorded_before_the_host_was_lost_holds(
     assert world.done == [1, 2]
 
 
+@FEW
 async def test_an_approval_is_for_one_pause_alone(kind: type[Agent], world: World, opened: Any) -> None:
     agent = kind(IN_TURN)
     async with opened() as corral:
@@ -126,6 +137,7 @@ async def test_an_approval_is_for_one_pause_alone(kind: type[Agent], world: Worl
     assert world.done == [1, 2]
 
 
+@FEW
 async def test_another_user_cannot_continue_a_program(kind: type[Agent], world: World, opened: Any) -> None:
     agent = kind(ONE)
     async with opened() as corral:

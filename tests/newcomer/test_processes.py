@@ -43,7 +43,13 @@ def test_a_fork_may_open_a_corral_that_is_open_in_the_process_it_comes_from(host
     assert lines == ["False 42", "False 42", "True 42"]
 
 
-@pytest.mark.parametrize("leaving", ["sys.exit(7)", "pass"])
+@pytest.mark.parametrize(
+    "leaving",
+    [
+        "sys.exit(7)",
+        pytest.param("pass", marks=pytest.mark.matrix("a fork that exits is in the gate; one that returns")),
+    ],
+)
 def test_a_fork_that_leaves_the_block_ends_and_harms_nobody(host: Host, leaving: str) -> None:
     lines, stderr = host(f"""
         pid = None
@@ -99,8 +105,10 @@ def test_a_corral_that_is_not_open_works_in_every_fork(host: Host) -> None:
     "method",
     [
         "fork",
-        pytest.param("forkserver", marks=pytest.mark.matrix("spawn says it of another way to a new interpreter")),
-        "spawn",
+        *(
+            pytest.param(method, marks=pytest.mark.matrix("`fork` in the gate; in new interpreters, which import all"))
+            for method in ("forkserver", "spawn")
+        ),
     ],
 )
 def test_multiprocessing_runs_programs_in_its_processes_and_takes_tools(host: Host, method: str) -> None:

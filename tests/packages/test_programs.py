@@ -140,16 +140,14 @@ return first === second && require("lodash") === first;
 
 
 FIRST = (
-    "jszip as a namespace",
     "lodash by names",
     "a module of lodash",
     "a default that a package does not have",
-    "cheerio",
     "modules of node",
     "a tool beside",
     "two in turn",
 )
-"""Of the gate: each form of an import, a package made for browsers, and what is no package."""
+"""Of the gate: each form of an import, and what is no package."""
 
 
 @pytest.mark.parametrize(

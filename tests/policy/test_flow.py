@@ -431,7 +431,16 @@ READING: list[tuple[Language, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("language", "source"), READING)
+@pytest.mark.parametrize(
+    ("language", "source"),
+    [
+        *READING[:2],
+        *(
+            pytest.param(*each, marks=pytest.mark.matrix("a console and an error in the gate; streams"))
+            for each in READING[2:]
+        ),
+    ],
+)
 async def test_console_errors_and_streams_expose_a_session(language: Language, source: str) -> None:
     sent = Sent()
     async with sent.corral() as corral:

@@ -15,6 +15,7 @@ from corral.programs import prepare_typescript
 from corral.programs.syntax.typescript import parse, walk
 from corral.programs.typescript import prepare as typescript
 from corral.programs.typescript import strip
+from tests.census import with_rest
 from tests.programs.conftest import Run
 from tests.work import examples
 
@@ -37,7 +38,21 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", DEEP)
+GATE = (
+    "open parentheses",
+    "arrows",
+    "templates",
+    "chains",
+    "else if",
+    "compiled",
+    "operators in a broken program",
+    "fences",
+)
+
+
+@pytest.mark.parametrize(
+    "name", with_rest(DEEP, GATE, "the gate has each pass that bounds depth; the same with other syntax")
+)
 def test_a_source_that_is_too_deep_is_rejected(name: str) -> None:
     with pytest.raises(ProgramRejected) as caught:
         prepare_typescript(DEEP[name])

@@ -18,6 +18,7 @@ from corral.jail.workers import WorkerError
 from corral.programs import parsing_within, prepare_python
 from corral.running import runtime
 from corral.types import Language, Limits
+from tests.census import with_rest
 from tests.programs.running import run_python
 from tests.work import calls_of, examples
 
@@ -42,7 +43,12 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", DEEP)
+DEEP_IN_GATE = ("open parentheses", "signs", "sums", "chains", "conditions")
+
+
+@pytest.mark.parametrize(
+    "name", with_rest(DEEP, DEEP_IN_GATE, "the gate has each pass that bounds depth; the same with other syntax")
+)
 def test_a_source_that_is_too_deep_is_rejected(name: str) -> None:
     with pytest.raises(ProgramRejected, match="nested too deeply") as caught:
         prepare_python(DEEP[name])
@@ -82,15 +88,7 @@ IN_THE_GATE = {"fences", "commands", "spaces", "tools", "functions", "tags"}
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(
-            name,
-            marks=[]
-            if name in IN_THE_GATE
-            else [pytest.mark.matrix("a source for each pass is in the gate; more sources for the same passes")],
-        )
-        for name in LARGE
-    ],
+    with_rest(LARGE, IN_THE_GATE, "a source for each pass is in the gate; more sources for the same passes"),
 )
 def test_the_work_grows_with_the_length_of_a_source_and_hardly_faster(name: str) -> None:
     """Calls grow fourfold. What parsers and regular expressions do shows in time only: the square is sixteenfold."""
@@ -220,8 +218,16 @@ BLOCKS = st.recursive(
 )
 
 
+CALLED = "from tools import a{}\nawait a{}()\n"
+
+
 @pytest.mark.parametrize(
-    "line", ["from tools import a\n", "import tools.a as b{}\n", "from tools import a{}\nawait a{}()\n"]
+    "line",
+    with_rest(
+        ["from tools import a\n", "import tools.a as b{}\n", CALLED],
+        [CALLED],
+        "imports that are called are in the gate; other forms of imports",
+    ),
 )
 def test_the_work_grows_with_the_number_of_imports_of_tools_and_no_faster(line: str) -> None:
     few, many = ("".join(line.replace("{}", str(each)) for each in range(count)) for count in (250, 1_000))

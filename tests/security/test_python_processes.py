@@ -185,7 +185,7 @@ async def test_users_and_organizations_never_share_a_server() -> None:
     assert len({pid for [pid] in servers}) == 3
 
 
-@both
+@mostly("namespaces", "landlock", "the same filter, rights and user in `namespaces`")
 async def test_the_kernel_says_that_server_and_process_are_shut_in(tier: Tier) -> None:
     def status(pid: int) -> dict[str, str]:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

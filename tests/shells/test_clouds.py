@@ -59,7 +59,7 @@ class TestE2BFiles(Files):
     cloud = CLOUDS["e2b"]
 
 
-@gate_has(*ENDS_AND_STREAMS, *COMMANDS, rest=WHOLE)
+@gate_has(*ENDS_AND_STREAMS, rest=WHOLE)
 class TestDaytonaCommands(Commands):
     cloud = CLOUDS["daytona"]
 
@@ -69,7 +69,7 @@ class TestDaytonaFiles(Files):
     cloud = CLOUDS["daytona"]
 
 
-@gate_has(*ENDS_AND_STREAMS, *COMMANDS, rest=WHOLE)
+@gate_has(*ENDS_AND_STREAMS, rest=WHOLE)
 class TestVercelCommands(Commands):
     cloud = CLOUDS["vercel"]
 

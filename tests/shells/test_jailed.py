@@ -359,6 +359,7 @@ async def test_bounds_hold_in_a_host_with_more_than_a_thousand_descriptors() -> 
         ),
     ],
 )
+@pytest.mark.matrix("bounds of processes, disk and commands are in the gate one by one; all at once")
 async def test_a_fork_bomb_a_full_disk_and_30_hung_commands_harm_no_other_session(
     tier: Tier, warm_deno: DenoSandbox
 ) -> None:

@@ -114,13 +114,15 @@ async def test_no_network_is_reached() -> None:
     "command",
     [
         "while :; do :; done",
-        "x=a; while :; do x=$x$x; done",
+        pytest.param("x=a; while :; do x=$x$x; done", marks=pytest.mark.matrix("awk doubles a text in the gate")),
         "f() { f | f; }; f; f() { f; }; f",
         pytest.param(
             "f() { f | f & }; f; f() { f; }; f",
             marks=pytest.mark.matrix("the same is said of calls in the foreground, which takes no seconds"),
         ),
-        "echo {1..100000000}",
+        pytest.param(
+            "echo {1..100000000}", marks=pytest.mark.matrix("the size of a text is bounded in the gate by printf")
+        ),
         "printf %1000000000d 1",
         "awk 'BEGIN { x = \"a\"; while (1) x = x x }'",
         "eval \"$(printf '(%.0s' $(seq 1 5000))\"",
@@ -185,7 +187,18 @@ OVERFLOWS = ("time " * 4_000 + ":", "echo '" + "(" * 60_000 + "1" + ")" * 60_000
 """Commands of which the library's native stack has not room enough."""
 
 
-@pytest.mark.parametrize(("command", "contained"), [(OVERFLOWS[0], True), (OVERFLOWS[1], True), (OVERFLOWS[0], False)])
+@pytest.mark.parametrize(
+    ("command", "contained"),
+    [
+        (OVERFLOWS[0], True),
+        *(
+            pytest.param(
+                *case, marks=pytest.mark.matrix("the stack overflows in the gate by another command, contained")
+            )
+            for case in ((OVERFLOWS[1], True), (OVERFLOWS[0], False))
+        ),
+    ],
+)
 async def test_a_crash_ends_the_commands_of_its_shell_and_the_files_stay(
     command: str, contained: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_nothing_is_lost_when_everything_fits(costs: list[list[int]]) -> None:
 
 @given(COSTS, st.integers(0, 3600), st.integers(0, 200), st.integers(0, 3))
 @settings(max_examples=examples(300))
+@pytest.mark.matrix("the gate fills budgets of each size; a catalog for each of them")
 def test_a_larger_budget_never_shows_less(costs: list[list[int]], budget: int, more: int, likely: int) -> None:
     """Compared is what is shown in the order in which it is decided on: likely tools, then degree by degree."""
 

@@ -335,9 +335,14 @@ def refusal(message: dict[str, Any], status: str, text: str) -> bytes:
     ("status", "text"),
     [
         ("404 Not Found", None),
-        ("404 Not Found", "nobody knows you"),
+        pytest.param(
+            "404 Not Found", "nobody knows you", marks=pytest.mark.matrix("404 without a text is in the gate")
+        ),
         ("400 Bad Request", "Bad Request: No valid session ID provided"),
-        ("400 Bad Request", "Server not initialized"),
+        pytest.param(
+            *("400 Bad Request", "Server not initialized"),
+            marks=pytest.mark.matrix("400 with another text is in the gate"),
+        ),
     ],
 )
 async def test_a_server_that_has_forgotten_the_session_is_asked_again(
