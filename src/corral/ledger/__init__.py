@@ -12,6 +12,7 @@ from corral.ledger.rows import (
     StoredCall,
     StoredDecision,
     StoredExecution,
+    StoredSession,
     pack_reply,
 )
 from corral.ledger.sqlite import LedgerSource, MemoryLedger, SqliteLedger, as_ledger
@@ -39,6 +40,7 @@ __all__ = [
     "StoredCall",
     "StoredDecision",
     "StoredExecution",
+    "StoredSession",
     "as_ledger",
     "pack_reply",
 ]

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 from corral.errors import ConfigError
-from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution, StoredSession
 from corral.ledger.sealing import Ring, keys_of
 
 _DAY_SECONDS = 86_400.0
@@ -97,8 +97,20 @@ class Ledger(ABC):
         """Returns the last updated executions that match all criteria, the oldest first."""
 
     @abstractmethod
+    def session(self, key: str) -> StoredSession | None:
+        """Returns the state of a session, if the ledger has it."""
+
+    @abstractmethod
+    def put_session(self, session: StoredSession) -> bool:
+        """Stores the state of a session durably. Returns False if the stored version is not the one before."""
+
+    @abstractmethod
     def prune(self, *, ended_before: float, paused_before: float | None) -> int:
-        """Deletes executions that ended or paused before a time. Returns their number."""
+        """Deletes executions that ended or paused before a time. Returns their number.
+
+        Also deletes states of sessions that were written before `ended_before`. Of an exposed one, the row stays,
+        without its body.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -14,7 +14,7 @@ from corral.arguments import checked
 from corral.concurrency.forks import ProcessOwner
 from corral.errors import ConfigError, LedgerFailed, requires_extra
 from corral.ledger.base import Ledger
-from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution, StoredSession
 
 _CONNECT_SECONDS = 5.0
 _COMMAND_SECONDS = 10.0
@@ -30,6 +30,13 @@ SELECT set_config('synchronous_commit', 'on', false),
     set_config('default_transaction_isolation', 'read committed', false)
 """
 _EXISTS = "SELECT to_regclass('corral_ledger') IS NOT NULL"
+_HAS_SESSIONS = "SELECT to_regclass('corral_sessions') IS NOT NULL"
+_SESSIONS = """
+CREATE TABLE IF NOT EXISTS corral_sessions (
+    key text PRIMARY KEY, is_exposed boolean NOT NULL, version bigint NOT NULL, updated double precision NOT NULL,
+    body bytea);
+CREATE INDEX IF NOT EXISTS corral_sessions_updated ON corral_sessions (updated) WHERE body IS NOT NULL;
+"""
 _LOCK = "SELECT pg_advisory_xact_lock(8147301652)"  # the number is arbitrary
 _SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS corral_ledger (version integer NOT NULL);
@@ -49,6 +56,7 @@ CREATE INDEX IF NOT EXISTS corral_calls_waiting ON corral_calls (execution_id, s
 CREATE TABLE IF NOT EXISTS corral_decisions (
     execution_id text NOT NULL, sequence bigint NOT NULL, binding bytea NOT NULL, body bytea NOT NULL,
     PRIMARY KEY (execution_id, sequence, binding));
+{_SESSIONS}
 """  # noqa: S608 - our own number
 # Each change is one statement, and so one round trip. All except _CLAIM can be repeated if their outcome is unknown,
 # because they then find their own rows.
@@ -104,6 +112,14 @@ touched AS (
 SELECT EXISTS (SELECT FROM stored) OR EXISTS (
     SELECT FROM corral_decisions WHERE execution_id = $1 AND sequence = $2 AND binding = $3 AND body = $4)
 """
+_PUT_SESSION = """
+WITH stored AS (
+    INSERT INTO corral_sessions AS old VALUES ($1, $2, $3, $4, $5) ON CONFLICT (key) DO UPDATE SET
+        is_exposed = excluded.is_exposed, version = excluded.version, updated = excluded.updated, body = excluded.body
+    WHERE old.version = excluded.version - 1 RETURNING 1)
+SELECT EXISTS (SELECT FROM stored) OR EXISTS (
+    SELECT FROM corral_sessions WHERE key = $1 AND version = $3 AND updated = $4 AND body = $5)
+"""
 _WAITING = """
 SELECT executions.status, calls.* FROM corral_executions AS executions JOIN corral_calls AS calls USING (execution_id)
 WHERE executions.status IN ('paused', 'running') AND calls.status IN ('pending', 'uncertain')
@@ -122,7 +138,9 @@ WITH old AS (
     WHERE (status NOT IN ('paused', 'running') AND updated < $1) OR (status = 'paused' AND updated < $2)
     RETURNING execution_id),
 calls AS (DELETE FROM corral_calls WHERE execution_id IN (SELECT execution_id FROM old)),
-decisions AS (DELETE FROM corral_decisions WHERE execution_id IN (SELECT execution_id FROM old))
+decisions AS (DELETE FROM corral_decisions WHERE execution_id IN (SELECT execution_id FROM old)),
+clean AS (DELETE FROM corral_sessions WHERE NOT is_exposed AND updated < $1),
+exposed AS (UPDATE corral_sessions SET body = NULL WHERE is_exposed AND body IS NOT NULL AND updated < $1)
 SELECT count(*) FROM old
 """
 _left_behind: list[object] = []
@@ -256,6 +274,15 @@ class PostgresLedger(Ledger):
         return [StoredExecution(*row) for row in reversed(rows)]
 
     @override
+    def session(self, key: str) -> StoredSession | None:
+        rows = self._rows("SELECT * FROM corral_sessions WHERE key = $1", key)
+        return StoredSession(*rows[0]) if rows else None
+
+    @override
+    def put_session(self, session: StoredSession) -> bool:
+        return self._is_done(_PUT_SESSION, *session)
+
+    @override
     def prune(self, *, ended_before: float, paused_before: float | None) -> int:
         [(count,)] = self._rows(_PRUNE, ended_before, paused_before or 0.0)
         return count
@@ -330,6 +357,10 @@ class PostgresLedger(Ledger):
                 async with connection.transaction():
                     await connection.execute(_LOCK)
                     await connection.execute(_SCHEMA)
+            if not await connection.fetchval(_HAS_SESSIONS):  # made by an earlier version of corral
+                async with connection.transaction():
+                    await connection.execute(_LOCK)
+                    await connection.execute(_SESSIONS)
             version = await connection.fetchval("SELECT max(version) FROM corral_ledger")
             if version != _VERSION:
                 raise LedgerFailed(

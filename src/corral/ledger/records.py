@@ -5,26 +5,40 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from hashlib import blake2b
+from typing import Any, TypeAlias, TypeVar, cast
 
 import anyio
 from pydantic_core import from_json, to_json
 
 from corral.concurrency.fairness import run_in_turn
-from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError
+from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError, LedgerFailed
 from corral.guest import decode_value, encode_value, plain_json
 from corral.ledger.base import Ledger
-from corral.ledger.rows import CallRow, ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution, unpack_call
+from corral.ledger.rows import (
+    CallRow,
+    ExecutionStatus,
+    Query,
+    StoredCall,
+    StoredDecision,
+    StoredExecution,
+    StoredSession,
+    unpack_call,
+)
 from corral.ledger.writer import LEASE_SECONDS, Claim, Writer, place_of
 from corral.types import Approved, Denied, Owner, Retry, Settled, Settlement
 
 T = TypeVar("T")
+ChangeSession: TypeAlias = Callable[[Mapping[str, Any] | None], tuple[bool, Mapping[str, Any]]]
+"""Returns whether a session is exposed, and its state, from its state before: None if the ledger has none, empty if it
+was deleted for its age."""
 
 WAITING = ("pending", "uncertain")
 """Statuses of calls that wait for a decision."""
 _OPEN: tuple[ExecutionStatus, ...] = ("running", "paused")
 _MOST_CLAIMS = 20
 """Number of claims after which an execution is not resumed by itself: its program can be what its hosts die of."""
+_MOST_TRIES = 20
 _DECISIONS: Mapping[str, type[Any]] = {"approved": Approved, "denied": Denied, "retry": Retry, "settled": Settled}
 
 
@@ -255,7 +269,35 @@ class Records:
 
         return await self.writer.run(job)
 
+    async def update_session(self, key: Sequence[str | None], change: ChangeSession) -> Mapping[str, Any]:
+        """Changes the state of a session durably, and returns it. `change` is called in the writer's thread.
+
+        Raises:
+            LedgerError: the state could not be read or written.
+        """
+        return await self.writer.run(lambda: self._update_session(key, change))
+
+    def submit_session(self, key: Sequence[str | None], change: ChangeSession) -> None:
+        """Changes the state of a session without waiting for that. Errors are logged."""
+        self.writer.submit(lambda: self._update_session(key, change))
+
     # --- in the ledger's thread
+
+    def _update_session(self, key: Sequence[str | None], change: ChangeSession) -> Mapping[str, Any]:
+        name = blake2b(to_json([*key]), digest_size=16).hexdigest()
+        for _ in range(_MOST_TRIES):
+            stored = self.ledger.session(name)
+            before: Mapping[str, Any] | None = None
+            if stored is not None and stored.body is not None:
+                before = self._json(stored.body, _session_place(name, stored.is_exposed))
+            elif stored is not None:
+                before = {}
+            is_exposed, state = change(before)
+            sealed = self.ledger.ring.seal(to_json(state), _session_place(name, is_exposed))
+            version = 1 if stored is None else stored.version + 1
+            if self.ledger.put_session(StoredSession(name, is_exposed, version, self.ledger.now(), sealed)):
+                return state
+        raise LedgerFailed("the state of a session in the ledger changes too often to be written; try again later")
 
     def _execution(self, execution_id: str) -> StoredExecution:
         if (execution := self.ledger.get(execution_id)) is None:
@@ -317,6 +359,10 @@ _DECIDED = ("type", "by", "reason", "for_session")
 def _head_place(execution_id: str, organization_id: str | None, user_id: str) -> str:
     owner = to_json([organization_id, user_id]).decode()
     return f"{execution_id}\0head\0{owner}"
+
+
+def _session_place(name: str, is_exposed: bool) -> str:
+    return f"session {name}\0{is_exposed}"
 
 
 def _result_place(execution_id: str) -> str:

@@ -134,6 +134,19 @@ class StoredDecision(NamedTuple):
     """Sealed decision."""
 
 
+class StoredSession(NamedTuple):
+    """Data flow of one session in a store."""
+
+    key: str
+    """Digest of its organization, user and id."""
+    is_exposed: bool
+    version: int
+    """Number of times that it was written."""
+    updated: float
+    body: bytes | None
+    """Sealed state; None if it was deleted for its age, which leaves only that the session was exposed."""
+
+
 def pack_reply(reply: Reply, *, stream: bool, unclear: bool) -> bytes:
     """Encodes a reply: one letter for its kind, then its text.
 

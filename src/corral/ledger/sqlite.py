@@ -16,7 +16,7 @@ from corral.concurrency.sqlite import write_ahead
 from corral.errors import ConfigError, LedgerFailed
 from corral.ledger.base import Ledger
 from corral.ledger.postgres import PostgresLedger
-from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution, StoredSession
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -36,6 +36,14 @@ CREATE INDEX IF NOT EXISTS calls_waiting ON calls (execution_id) WHERE status IN
 CREATE TABLE IF NOT EXISTS decisions (
     execution_id TEXT NOT NULL, sequence INTEGER NOT NULL, binding BLOB NOT NULL, body BLOB NOT NULL,
     PRIMARY KEY (execution_id, sequence, binding)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS sessions (
+    key TEXT PRIMARY KEY, is_exposed INTEGER NOT NULL, version INTEGER NOT NULL, updated REAL NOT NULL, body BLOB);
+CREATE INDEX IF NOT EXISTS sessions_updated ON sessions (updated) WHERE body IS NOT NULL;
+"""
+_PUT_SESSION = """
+INSERT INTO sessions VALUES (?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET
+is_exposed = excluded.is_exposed, version = excluded.version, updated = excluded.updated, body = excluded.body
+WHERE sessions.version = excluded.version - 1
 """
 _INSERT_EXECUTION = "INSERT INTO executions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _CLAIM = """
@@ -172,11 +180,23 @@ class SqliteLedger(Ledger):
         return [StoredExecution(*row) for row in self._connected().execute(_LIST, values)][::-1]
 
     @override
+    def session(self, key: str) -> StoredSession | None:
+        row = self._connected().execute("SELECT * FROM sessions WHERE key = ?", (key,)).fetchone()
+        return None if row is None else StoredSession(row[0], bool(row[1]), *row[2:])
+
+    @override
+    def put_session(self, session: StoredSession) -> bool:
+        with self._transaction(durably=True) as database:
+            return database.execute(_PUT_SESSION, session).rowcount == 1
+
+    @override
     def prune(self, *, ended_before: float, paused_before: float | None) -> int:
         with self._transaction(durably=False) as database:
             old = database.execute(_OLD, (ended_before, paused_before or 0.0)).fetchall()
             for table in ("executions", "calls", "decisions"):
                 database.executemany(f"DELETE FROM {table} WHERE execution_id = ?", old)  # noqa: S608 - own names
+            database.execute("DELETE FROM sessions WHERE is_exposed = 0 AND updated < ?", (ended_before,))
+            database.execute("UPDATE sessions SET body = NULL WHERE body IS NOT NULL AND updated < ?", (ended_before,))
             return len(old)
 
     @override

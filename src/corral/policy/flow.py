@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from hashlib import blake2b
-from typing import Any, NamedTuple, Self, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from corral.policy.policy import Policy
@@ -34,6 +34,12 @@ _COUNT_EVERY = 256
 _MOST_DOUBTS = 5
 _MOST_TOOLS = 20
 """Maximum number of tools that a session names as read."""
+_STORED_CHARS = 32_768
+"""Maximum characters of each kind of text in the stored state of a session."""
+_STORED_RESULT_CHARS = _STORED_CHARS // 20
+"""Maximum characters of a result in it, which are only for telling where a value came from."""
+_MOST_OPEN = 100
+"""Maximum number of programs of one session that run at once before it counts as exposed."""
 _SHORTEST = 3
 """Minimum characters of a text that can explain a destination."""
 _SHORT_CHARS = 16
@@ -73,6 +79,8 @@ _DESTINATION_FORMATS = frozenset(
     ("uri", "url", "uri-reference", "iri", "iri-reference", "email", "idn-email", "hostname", "idn-hostname", "phone")
 )
 
+_Key: TypeAlias = tuple[str | None, str, str | None]
+_Change: TypeAlias = "Callable[[_State | None], tuple[bool, _State]]"
 Atom: TypeAlias = str | int | float | bytes
 
 
@@ -226,6 +234,10 @@ class _Words:
                 start = each.find(text, start + 1)
         return False
 
+    def texts(self) -> list[str]:
+        """Returns the texts, the oldest first."""
+        return [*self._texts]
+
     def contain(self, text: str) -> bool:
         """True if a text occurs anywhere in them."""
         return any(text in each for each in self._texts)
@@ -323,6 +335,76 @@ class _Output(NamedTuple):
     text: str
 
 
+_State: TypeAlias = Mapping[str, Any]
+
+
+def _within(texts: Iterable[str]) -> list[str]:
+    """Returns the first texts, as many as are stored."""
+    room, kept = _STORED_CHARS, list[str]()
+    for text in texts:
+        room -= len(text)
+        if room < 0:
+            break
+        kept.append(text)
+    return kept
+
+
+def _changed(
+    stored: _State | None,
+    *,
+    own: _State,
+    running: frozenset[str],
+    opens: str | None = None,
+    closes: str | None = None,
+    is_lost: bool = False,
+) -> tuple[bool, _State]:
+    """Adds this host's state of a session to the stored one. Returns True if it is exposed, and the state.
+
+    `opens` and `closes` are the ids of programs that begin and end, and `running` those of this host. A stored program
+    that is not one of these runs elsewhere, or was lost with its host, so the model can have seen what it has read.
+    """
+    exposed = dict.fromkeys(own["exposed"])
+    if (stored is None and is_lost) or (stored is not None and not stored):
+        exposed[LOST] = None
+    stored = stored or {}
+    exposed = {**dict.fromkeys(stored.get("exposed", ())), **exposed}
+    open_ids = [each for each in stored.get("open", ()) if each in running]
+    if len(open_ids) < len(stored.get("open", ())) or len(open_ids) >= _MOST_OPEN:
+        exposed[LOST] = None
+    open_ids += [opens] if opens is not None and opens not in open_ids else []
+    inputs: list[str] | None = None
+    if own["inputs"] is not None and stored.get("inputs", ()) is not None:
+        inputs = [*dict.fromkeys([*own["inputs"], *stored.get("inputs", ())])]
+        inputs = inputs if sum(map(len, inputs)) <= _STORED_CHARS else None
+    state = {
+        "exposed": [*exposed][: _MOST_TOOLS + 1],
+        "carried": [*{**dict.fromkeys(stored.get("carried", ())), **dict.fromkeys(own["carried"])}][:_MOST_TOOLS],
+        "persons": _within(dict.fromkeys([*own["persons"], *stored.get("persons", ())])),
+        "trusted": _within(dict.fromkeys([*own["trusted"], *stored.get("trusted", ())])),
+        "allowed": [list(each) for each in {tuple(each) for each in [*own["allowed"], *stored.get("allowed", ())]}][
+            :_MOST_OPEN
+        ],
+        "inputs": inputs,
+        "outputs": [*own["outputs"], *(each for each in stored.get("outputs", ()) if each not in own["outputs"])][
+            :_MOST_TOOLS
+        ],
+        "open": [each for each in open_ids if each != closes][:_MOST_OPEN],
+    }
+    return bool(exposed), state
+
+
+class SessionStore(Protocol):
+    """Store of the data flow of sessions, which all hosts share."""
+
+    async def update_session(self, key: _Key, change: _Change, /) -> _State:
+        """Replaces a session's state with what `change` makes of it, durably. Returns the state."""
+        ...
+
+    def submit_session(self, key: _Key, change: _Change, /) -> None:
+        """Does the same, without waiting for it."""
+        ...
+
+
 class Seen:
     """Data flow of one session."""
 
@@ -340,6 +422,44 @@ class Seen:
         self._inputs_chars = 0
         self._outputs: list[_Output] = []
         self.chars = 0
+        self.is_lost = False
+        """True until its stored state was read, if it began before this process knew it."""
+        self.running: set[str] = set()
+        """Ids of its programs that run in this process."""
+
+    def pack(self) -> _State:
+        """Returns a bounded copy of the state, to be stored."""
+        is_whole = self._inputs_chars <= _STORED_CHARS
+        return {
+            "exposed": [*self.exposed],
+            "carried": [*self.carried],
+            "persons": _within(reversed(self.persons.texts())),
+            "trusted": _within(self.trusted),
+            "allowed": [list(each) for each in self.allowed][:_MOST_OPEN],
+            "inputs": [*self._inputs] if is_whole else None,
+            "outputs": [
+                [*each._replace(text=each.text[:_STORED_RESULT_CHARS])] for each in self._outputs[:_MOST_TOOLS]
+            ],
+        }
+
+    def add(self, state: _State) -> None:
+        """Adds what another host, or this one before it was restarted, has stored."""
+        self.exposed.update(dict.fromkeys(state["exposed"]))
+        self.carried.update(dict.fromkeys(state["carried"]))
+        self.persons.add(*reversed(state["persons"]))
+        for text in state["trusted"]:
+            if text not in self.trusted and self.chars + len(text) <= _SESSION_CHARS:
+                self.trusted.add(text)
+                self.chars += len(text)
+        self.allowed.update((tool, name, value) for tool, name, value in state["allowed"])
+        if state["inputs"] is None:
+            self._inputs_chars = _SESSION_CHARS + 1  # some are not known, and a result might repeat them
+        else:
+            self.note_input(state["inputs"])
+        known = {(each.tool, each.sequence, each.text) for each in self._outputs}
+        for tool, sequence, text in state["outputs"]:
+            if (tool, sequence, text) not in known:
+                self.keep(_Output(tool, sequence, text))
 
     def keep(self, output: _Output) -> None:
         """Keeps a result, to tell where a value came from. Those beyond the bound are not kept."""
@@ -386,9 +506,14 @@ class Seen:
 class ProgramFlow:
     """Data flow of one execution."""
 
-    def __init__(self, flow: DataFlow, seen: Seen, source: str | None, *, shares: bool) -> None:
+    def __init__(
+        self, flow: DataFlow, key: _Key, seen: Seen, session: Seen, source: str | None, *, shares: bool
+    ) -> None:
         self.flow = flow
         self.seen = seen
+        self._key = key
+        self._session = session
+        self._id: str | None = None
         self.is_clean = not seen.exposed
         """True if its program was written before its session was exposed."""
         self.references: References | None = None
@@ -407,6 +532,49 @@ class ProgramFlow:
         words = _Words(is_source=True)
         words.add(self._source)
         return words
+
+    async def join(self, execution_id: str) -> None:
+        """Reads the session's stored state, and notes there that the program begins.
+
+        Raises:
+            LedgerError: the state was altered, or cannot be read or written.
+        """
+        if self.flow.store is None:
+            return
+        self._session.running.add(execution_id)
+        try:
+            await self._store(opens=execution_id, is_lost=self._session.is_lost)
+        except BaseException:
+            self._session.running.discard(execution_id)
+            raise
+        self._id, self._session.is_lost = execution_id, False
+        self.is_clean = not self.seen.exposed
+        if self._shares:
+            self.read.update(self.seen.carried)
+
+    async def leave(self) -> None:
+        """Stores the session's state at the end of the program, before a model sees the result.
+
+        Raises:
+            LedgerError: the state could not be written. Other hosts then take the session to be exposed.
+        """
+        if self._id is not None:
+            await self._store(closes=self._id)
+            self._session.running.discard(self._id)
+
+    def join_later(self, execution_id: str) -> None:
+        """Notes in the store that a program begins which has no end here. Other hosts take its session to be
+        exposed."""
+        if self.flow.store is not None:
+            self._session.running.add(execution_id)
+            self.flow.store.submit_session(self._key, self._change(opens=execution_id))
+
+    def _change(self, **options: Any) -> _Change:
+        return partial(_changed, own=self._session.pack(), running=frozenset(self._session.running), **options)
+
+    async def _store(self, **options: Any) -> None:
+        assert self.flow.store is not None
+        self._session.add(await self.flow.store.update_session(self._key, self._change(**options)))
 
     def calls(self, tool: str, label: FlowLabel, value: object) -> None:
         """Notes a call before it runs, because a stream delivers items before it ends."""
@@ -584,9 +752,6 @@ def _is_address(schema: Any, depth: int = 3) -> bool:
     return members.get("format") in _DESTINATION_FORMATS or any(_is_address(each, depth - 1) for each in inner)
 
 
-_Key: TypeAlias = tuple[str | None, str, str | None]
-
-
 class _Forgotten:
     """Sessions whose state was dropped: a Bloom filter of fixed size, which never misses one. As it fills up, it takes
     more and more new sessions for dropped ones, which only asks more."""
@@ -622,8 +787,9 @@ class DataFlow:
     and they count as exposed.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, store: SessionStore | None = None) -> None:
         self._policy = policy
+        self.store = store
         self._sessions: OrderedDict[_Key, Seen] = OrderedDict()
         self._forgotten = _Forgotten()
         self._begun = 0
@@ -687,24 +853,30 @@ class DataFlow:
         conversation: Transcript = context.local.get(TRANSCRIPT, Transcript)()
         asked = (*conversation.asked, *asked)
         key = context.organization_id, context.user_id, context.session_id
-        seen = self._sessions.get(key)
-        is_unknown = seen is None or (context.session_id is None and not seen.exposed)
-        if seen is None:
-            seen = self._sessions[key] = Seen()
-        if is_unknown and (continues or key in self._forgotten or len(asked) > 1):
-            # earlier messages of a conversation that is unknown here: its state is on another host, or was lost
-            seen.exposed[LOST] = None
+        session = self._sessions.get(key)
+        is_new = session is None
+        if session is None:
+            session = self._sessions[key] = Seen()
+        # earlier messages of a conversation that is unknown here: its state is on another host, or was lost
+        is_lost = continues or key in self._forgotten or len(asked) > 1
+        if context.session_id is None:
+            if is_lost and not session.exposed:
+                session.exposed[LOST] = None
+        elif is_new and self.store is not None and source is not None:
+            session.is_lost = is_lost  # unless it is in the store
+        elif is_new and (is_lost or self.store is not None):
+            session.exposed[LOST] = None
         self._sessions.move_to_end(key)
         for name in conversation.read:
-            if len(seen.exposed) < _MOST_TOOLS and self._is_untrusted(name):
-                seen.exposed[name] = None
+            if len(session.exposed) < _MOST_TOOLS and self._is_untrusted(name):
+                session.exposed[name] = None
+        seen = session
         if context.session_id is None:
-            own = Seen()
-            own.exposed = seen.exposed
-            seen = own
+            seen = Seen()
+            seen.exposed = session.exposed
         seen.persons.add(*asked)
         self._evict()
-        return ProgramFlow(self, seen, source, shares=shares)
+        return ProgramFlow(self, key, seen, session, source, shares=shares)
 
     def _is_untrusted(self, name: str) -> bool:
         """True if a tool of the model, which programs cannot call, can return text that others wrote."""

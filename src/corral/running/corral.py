@@ -209,7 +209,8 @@ class Corral(Lifecycle):
         modules, python_packages = split_packages(packages)
         rates = rates or RateLimits()
         rules = None if policy is None else as_policy(policy)
-        flow = DataFlow(rules) if isinstance(rules, Policy) else None
+        self._records = None if ledger is None else Records(as_ledger(ledger))
+        flow = DataFlow(rules, self._records) if isinstance(rules, Policy) else None
         audit_log = None if audit is None else as_audit_log(audit)
         traces = Telemetry() if telemetry is True else telemetry or None
         if peers is not None and getattr(self._load_tokens(), "key_is_random", False):
@@ -264,7 +265,6 @@ class Corral(Lifecycle):
         self._sources = sources
         self._sandbox = sandbox
         self._views = views
-        self._records = None if ledger is None else Records(as_ledger(ledger))
         self._peer_decisions: PeerDecisions | None = None
         if peers is not None:
             own = self._executions_among(None)

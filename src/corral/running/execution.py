@@ -484,6 +484,9 @@ class Execution:
         self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope, owner_active(self._request.context.owner):
+                if self._grant.flow is not None:
+                    with anyio.CancelScope(shield=True):  # a cancelled write would count as a lost program
+                        await self._grant.flow.join(self.execution_id)
                 is_cell = self.workspace is not None and self.workspace.keep == "variables"
                 return await self._conclude(*await (self._run_cell() if is_cell else self._prepare_and_run()))
             return await self._conclude(None, None)
@@ -848,6 +851,13 @@ class Execution:
         result = concluded(running, program, exit, records=records, gate=self._gate, learnt=self._learnt_of)
         if self._grant.flow is not None:
             self._follow_to_model(self._grant.flow, result)
+            with anyio.CancelScope(shield=True):
+                try:
+                    await self._grant.flow.leave()
+                except LedgerError as error:
+                    logger.warning(
+                        "%s: its session now counts as exposed: %s", self.execution_id, error, extra=self._log_fields
+                    )
         if self._journal is not None and self._journal.spared:
             self._recorder.look_up(self._tools)
             calls = calls_text([record for record in records if record.sequence in self._journal.spared])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from corral.arguments import checked
 from corral.bridges import ASGIApp, BridgeProtocol
-from corral.calls import Grant, RemoteExecution
+from corral.calls import Grant, RemoteExecution, new_execution_id
 from corral.errors import ConfigError
 from corral.running.runtime import Runtime
 from corral.running.tool_views import ToolViews
@@ -66,6 +66,8 @@ class Remote:
         )
         if self._runtime.flow is not None:
             grant.flow = self._runtime.flow.begin(context, None, asked)
+            if grant.flow is not None:
+                grant.flow.join_later(new_execution_id())
         self._runtime.grants.open(grant)
         return RemoteExecution(grant, self._runtime.grants)
 

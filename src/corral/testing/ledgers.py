@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.ledger import ExecutionStatus, Ledger, Query, StoredCall, StoredDecision, StoredExecution
+from corral.ledger import ExecutionStatus, Ledger, Query, StoredCall, StoredDecision, StoredExecution, StoredSession
 from corral.ledger.rows import CallStatus
 
 
@@ -158,6 +158,20 @@ class LedgerSuite:
         assert ledger.prune(ended_before=10.0, paused_before=10.0) == 1
         assert [each.execution_id for each in ledger.list(Query())] == ["c", "d"]
         self._close(ledger)
+
+    def test_a_state_of_a_session_replaces_the_one_before(self) -> None:
+        first = self.ledger()
+        assert first.session("a") is None
+        assert first.put_session(StoredSession("a", False, 1, 5.0, b"one"))
+        assert first.put_session(StoredSession("a", True, 2, 5.0, b"two"))
+        assert not first.put_session(StoredSession("a", True, 2, 6.0, b"other"))
+        assert not first.put_session(StoredSession("a", True, 4, 6.0, b"other"))
+        assert first.put_session(StoredSession("b", False, 1, 5.0, b"clean"))
+        assert first.put_session(StoredSession("c", True, 1, 50.0, b"new"))
+        assert first.prune(ended_before=10.0, paused_before=None) == 0
+        rows = [first.session(name) for name in "abc"]
+        assert rows == [StoredSession("a", True, 2, 5.0, None), None, StoredSession("c", True, 1, 50.0, b"new")]
+        self._close(first)
 
     def test_it_opens_again(self) -> None:
         ledger = self.ledger()
