@@ -283,7 +283,7 @@ def test_a_malformed_frame_ends_the_guest(text: str) -> None:
     guest = object.__new__(server._Guest)
     guest._nonce = bytes(16)
     with pytest.raises(engine.Trapped, match="malformed frame"):
-        guest.send(text)
+        guest.send(text.encode())
 
 
 async def test_another_build_of_the_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,9 +298,9 @@ def _over_node(modules: Iterable[str]) -> list[str]:
 
 @cache
 def wasm_guest() -> str:
-    """Returns the guest for QuickJS as one script, which leaves its functions in the global scope."""
+    """Returns the guest for QuickJS as the text of a function, which leaves its functions in the global scope."""
     functions = ", ".join(f"{name}: main_.{name}" for name in WASM_FUNCTIONS)
-    return f"(() => {{ {_script(_stripped(_WASM))} main_.prepare(); Object.assign(globalThis, {{ {functions} }}); }})()"
+    return f"() => {{ {_script(_stripped(_WASM))} main_.prepare(); Object.assign(globalThis, {{ {functions} }}); }}"
 
 
 @cache

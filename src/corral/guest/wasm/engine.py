@@ -347,7 +347,7 @@ class Instance:
 
 def numbers(address: int, count: int) -> list[int]:
     """Returns the arguments of a `HostFunction`, as unsigned numbers."""
-    return [c_uint32.from_address(address + index * _RAW_BYTES).value for index in range(count)]
+    return memoryview(ctypes.string_at(address, count * _RAW_BYTES)).cast("I").tolist()[:: _RAW_BYTES // 4]
 
 
 def answer(address: int, number: int) -> None:

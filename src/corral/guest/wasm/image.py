@@ -54,13 +54,22 @@ class HostImports:
 
 
 def text_in(instance: Instance, handle: int) -> str:
-    """Returns the text of a handle, which stays valid."""
+    """Returns the text of a handle. Raises as `bytes_in`."""
+    return bytes_in(instance, handle).decode("utf-8", "replace")
+
+
+def bytes_in(instance: Instance, handle: int) -> bytes:
+    """Returns the text of a handle, which stays valid, as the engine's UTF-8, in which surrogates can be alone.
+
+    Raises:
+        WasmError: it is not a text.
+    """
     if instance.call("get_string", handle):
         raise WasmError("a value of the guest is not a text")
     size, address = instance.call("qjs_last_len"), instance.call("qjs_last_ptr")
-    text = instance.read(address, size).decode("utf-8", "replace")
+    data = instance.read(address, size)
     instance.call("qjs_result_free")
-    return text
+    return data
 
 
 class _Maker:
@@ -85,7 +94,7 @@ class _Maker:
         raise WasmError(f"{name} failed with {status}: {reason}")
 
     def evaluate(self, script: str, names: list[str], functions: list[str]) -> dict[str, int]:
-        """Evaluates the guest, and returns the handles of `names`. `functions` are those of the server."""
+        """Calls the guest, a function, and returns the handles of `names`. `functions` are those of the server."""
         instance = self.instance
         instance.call("set_max_stack_size", STACK_BYTES)
         out = self.put(bytes(64))
@@ -94,10 +103,9 @@ class _Maker:
             encoded = name.encode()
             function = instance.call("new_function", self.put(encoded), len(encoded))
             self.check(instance.call("set_prop", scope, self.put(encoded), len(encoded), function), name)
-        code = script.encode()
-        address = self.put(code)
-        self.check(instance.call("eval_code", address, len(code), out), "the guest")
-        instance.call("qjs_free", address, len(code))
+        self.run(f"globalThis.install = {script}", out, "the guest")
+        self._fill_holes()  # of the compiler, so that the guest's functions lie together, too
+        self.run("install()", out, "the guest")
         while instance.call("execute_pending_jobs") not in (0, 0xFFFFFFFF):
             pass
         handles = {"out": out, "arguments": self.put(bytes(64)), "buffer": self.put(bytes(BUFFER_BYTES))}
@@ -107,27 +115,30 @@ class _Maker:
             key = self.put(encoded)
             self.check(instance.call("get_prop", scope, key, len(encoded), out), name)
             handles[name] = self.number(out)
-        cleared = f"for (const name of {json.dumps(names)}) delete globalThis[name];{_GARBAGE}".encode()
-        self.check(instance.call("eval_code", self.put(cleared), len(cleared), out), "the end of the guest")
+        cleared = json.dumps([*names, "install"])
+        self.run(f"for (const name of {cleared}) delete globalThis[name];{_GARBAGE}", out, "its end")
         instance.call("run_gc")
         self._fill_holes()
         return handles
 
-    def _fill_holes(self) -> None:
-        """Uses up all free memory between the guest's objects, so that a program's own lie together.
+    def run(self, script: str, out: int, name: str) -> None:
+        code = script.encode()
+        address = self.put(code)
+        self.check(self.instance.call("eval_code", address, len(code), out), name)
+        self.instance.call("qjs_free", address, len(code))
 
-        Otherwise a program's first objects are spread over hundreds of pages, each of which it has to copy.
+    def _fill_holes(self) -> None:
+        """Uses up all free memory between the guest's objects, so that new ones lie together.
+
+        Otherwise those that a program makes or changes are spread over hundreds of pages, each of which it has to copy.
         """
         end = self.instance.size
-        behind: list[tuple[int, int]] = []
         size = _LARGEST_HOLE
         while size >= _SMALLEST_HOLE:
             while (address := self.instance.call("qjs_alloc", size)) < end:
                 pass
-            behind.append((address, size))
-            size -= max(size // 8 & ~7, 8)
-        for address, size in behind:
             self.instance.call("qjs_free", address, size)
+            size -= max(size // 8 & ~7, 8)
 
 
 def make_image(library: str, module: bytes, script: str, names: list[str], functions: list[str], folder: Path) -> None:

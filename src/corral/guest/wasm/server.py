@@ -53,7 +53,7 @@ from corral.guest.wasm.engine import (
     library_name,
     numbers,
 )
-from corral.guest.wasm.image import BUFFER_BYTES, HANDLES, MODULE, text_in
+from corral.guest.wasm.image import BUFFER_BYTES, HANDLES, MODULE, bytes_in, text_in
 from corral.jail.launcher import receive, tell
 from corral.jail.privileges import forgo_privileges, hide, seal
 from corral.jail.seccomp import filter_program, supported
@@ -73,7 +73,8 @@ _FULL = 0.9
 """Part of the memory in use from which a failure means that it is used up."""
 _AGAIN, _ENDED = "?", "!"
 """Results of a turn: see guest/typescript/wasm/main.ts. Others are milliseconds until a timer is due."""
-_RESULT = re.compile(r"[?!]|\d{1,16}(?:\.\d{1,20})?(?:e-\d{1,3})?", re.ASCII)
+_RESULT = re.compile(rb"[?!]|\d{1,16}(?:\.\d{1,20})?(?:e-\d{1,3})?")
+_MOST_RESULT = 50
 _MOST_MILLISECONDS = 1e9
 _FROM_GUEST = {FrameKind.CALL, FrameKind.LOG, FrameKind.EXIT, FrameKind.OUTCOME, FrameKind.CREDIT, FrameKind.CANCEL}
 _HEAD = 3
@@ -400,22 +401,22 @@ class _Guest:
             del read[:total]
         return frames
 
-    def send(self, text: str) -> None:
+    def send(self, data: bytes) -> None:
         """Sends frames that the guest has written without their headers, or notes the result of a turn.
 
         Raises:
             Trapped: they are malformed.
         """
-        if _RESULT.fullmatch(text):
-            self._result = text
+        if len(data) <= _MOST_RESULT and _RESULT.fullmatch(data):
+            self._result = data.decode()
             return
         parts: list[bytes] = []
-        for line in text.encode("utf-8", "replace").split(b"\n"):
+        for line in data.split(b"\n"):
             kind = line[:2]
             if not kind.isdigit() or int(kind) not in _FROM_GUEST or line[2:_HEAD] not in (b"0", b"1"):
                 raise Trapped("the guest sent a malformed frame")
             parts.append(encode_frame(FrameKind(int(kind)), line[_HEAD:], self._nonce, tagged=line[2:_HEAD] == b"1"))
-        self._write(b"".join(parts))
+        self._write(parts[0] if len(parts) == 1 else b"".join(parts))
 
     def _send_frame(self, kind: FrameKind, payload: bytes, *, tagged: bool) -> None:
         with contextlib.suppress(_Ended):
@@ -580,18 +581,18 @@ class _Server:
         if count != 1:
             raise Trapped("the guest called its server with another number of arguments")
         handle = int.from_bytes(instance.read(arguments, 4), "little")
-        text = text_in(instance, handle)
+        data = bytes_in(instance, handle)
         if instance.read(name, size) == b"send":
-            guest.send(text)
+            guest.send(data)
             answer(address, instance.call("new_undefined"))
             return
-        data = _answer(guest, text).encode("utf-8", "surrogatepass")
-        place = instance.call("qjs_alloc", len(data))
-        if data and not place:
+        reply = _answer(guest, data.decode("utf-8", "replace")).encode("utf-8", "surrogatepass")
+        place = instance.call("qjs_alloc", len(reply))
+        if reply and not place:
             raise Trapped("there is no memory for an answer")
-        instance.write(place, data)
-        answer(address, instance.call("new_string", place, len(data)))
-        instance.call("qjs_free", place, len(data))
+        instance.write(place, reply)
+        answer(address, instance.call("new_string", place, len(reply)))
+        instance.call("qjs_free", place, len(reply))
 
 
 def _nothing(_: int, arguments: int, __: int) -> None:

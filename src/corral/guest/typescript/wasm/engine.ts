@@ -31,7 +31,7 @@ interface Timer {
 const { apply, deleteProperty, getPrototypeOf } = Reflect;
 const { create, defineProperty } = Object;
 const { exec } = RegExp.prototype;
-const { slice } = String.prototype;
+const { indexOf, slice } = String.prototype;
 const { max } = Math;
 const { parse } = JSON;
 const scope = globalThis as unknown as Record<string, unknown>;
@@ -41,6 +41,7 @@ deleteProperty(scope, "answer");
 /** Name that the engine gives to code that it compiles by `eval`: the program's, since nothing else is compiled so. */
 const OWN_NAME = "<input>";
 const PLACE = /:(\d+):(\d+)$/;
+const FRAME = /^ {4}at (.*) \(<input>:(\d+:\d+)\)$/;
 const engineEval = eval;
 const clock = performance.now.bind(performance);
 const wallClock = Date.now;
@@ -243,31 +244,56 @@ function nameFrames(): void {
 }
 nameFrames();
 
+type Formatter = (error: object, sites: object[]) => unknown;
+let formatStack: Formatter | undefined;
+
+/** Notes that `Error.prepareStackTrace` is now the guest's own, which only needs the frames' texts. */
+export function keepFormatter(): void {
+  formatStack = (Error as unknown as { prepareStackTrace: Formatter }).prepareStackTrace;
+}
+
+/** Returns the program's frames in the engine's text, as a site writes them. */
+function framesIn(text: string): object[] {
+  const frames: string[] = [];
+  for (let at = 0; at < text.length; ) {
+    const end = apply(indexOf, text, ["\n", at]) as number;
+    const line = apply(slice, text, [at, end < 0 ? text.length : end]) as string;
+    at = end < 0 ? text.length : end + 1;
+    const parts = apply(exec, FRAME, [line]) as RegExpExecArray | null;
+    if (parts === null) continue;
+    const place = `${programName}:${parts[2]}`;
+    frames[frames.length] = parts[1] === "<anonymous>" ? place : `${parts[1]} (${place})`;
+  }
+  return frames as unknown[] as object[];
+}
+
 /** Has `Error.captureStackTrace` write the stack only when it is read, as V8 does: each call of a tool captures one. */
 function captureLazily(): void {
   const capture = Error as unknown as {
-    prepareStackTrace: ((error: object, sites: CallSite[]) => unknown) | undefined;
+    prepareStackTrace: Formatter | undefined;
     captureStackTrace(target: object, boundary?: unknown): void;
   };
   const { captureStackTrace } = capture;
-  const collect = (_: object, sites: CallSite[]): CallSite[] => sites;
+  const collect: Formatter = (_, sites) => sites;
   const value = (target: object, boundary?: unknown): void => {
     const { prepareStackTrace } = capture;
-    const holder = {} as { stack: CallSite[] };
-    capture.prepareStackTrace = collect;
+    const isOurs = prepareStackTrace === formatStack;
+    const holder = {} as { stack: object[] | string };
+    capture.prepareStackTrace = isOurs ? undefined : collect; // the engine's text costs less than its sites
     try {
       apply(captureStackTrace, capture, [holder, boundary]);
     } finally {
       capture.prepareStackTrace = prepareStackTrace;
     }
-    const { stack: sites } = holder;
+    const captured = holder.stack;
     let stack: unknown;
     defineProperty(target, "stack", {
       configurable: true,
       enumerable: false,
       get() {
-        if (sites !== undefined) stack ??= typeof prepareStackTrace === "function" ? prepareStackTrace(target, sites) : sites.join("\n");
-        return stack;
+        if (captured === undefined || stack !== undefined) return stack;
+        const sites = typeof captured === "string" ? framesIn(captured) : captured;
+        return stack = typeof prepareStackTrace === "function" ? prepareStackTrace(target, sites) : sites.join("\n");
       },
       set(written: unknown) {
         stack = written;

@@ -1,7 +1,7 @@
 // Guest of one program in WebAssembly. It has no loop: its server passes frames to `take`, runs all
 // microtasks, and calls `settle`, whose result tells how to go on.
 
-import { begin, compile, endTurn, evaluate, fireTimer, now, prepareEngine, send, untilTimer } from "./engine.ts";
+import { begin, compile, endTurn, evaluate, fireTimer, keepFormatter, now, prepareEngine, send, untilTimer } from "./engine.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
@@ -45,6 +45,7 @@ export function prepare(): void {
   prepareEngine((error) => run.uncaught(error));
   run = new Run(BLANK, host);
   run.defineGlobals();
+  keepFormatter();
 }
 
 /** Takes frames from the host, a line each. */
