@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -17,14 +18,16 @@ import pytest
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, Sessions
+from corral.checking.servers.specs import GLOBALS
 from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import ConfigError, MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
 from corral.sandboxes import DenoSandbox, LocalGuest, automatic, wasm
 from corral.sandboxes.automatic import TypeScriptSandbox
+from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer
-from corral.sandboxes.wasm import WasmSandbox
+from corral.sandboxes.wasm import LACKS, WasmSandbox
 from corral.types import SandboxConfig
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
@@ -118,6 +121,79 @@ async def test_programs_of_two_users_are_in_two_processes() -> None:
             assert (await corral.execute("return 1", context=ExecutionContext(user_id=user_id))).value == 1
         boxes = [box for each in sandbox._servers._boxes.values() for box in each]
         assert len({box._guest.process.pid for box in boxes if isinstance(box, ForkServer)}) == len(boxes) == 2
+
+
+INTL = "const members = ['DateTimeFormat', 'NumberFormat', 'Collator', 'PluralRules', 'ListFormat', 'RelativeTimeFormat', 'Segmenter', 'DisplayNames', 'Locale', 'DurationFormat', 'getCanonicalLocales', 'supportedValuesOf'].map((each) => `Intl.${each}`);"
+LANGUAGE = (
+    "Array ArrayBuffer Atomics BigInt BigInt64Array BigUint64Array Boolean DataView Date FinalizationRegistry "
+    "Float16Array Float32Array Float64Array Intl Iterator JSON Map Math Number Object Promise Proxy Reflect RegExp Set "
+    "SharedArrayBuffer String Symbol Temporal Uint8Array Uint8ClampedArray WeakMap WeakRef WeakSet WebAssembly Worker "
+    "AggregateError SuppressedError DisposableStack AsyncDisposableStack"
+)
+
+
+async def test_the_table_of_absent_globals_is_that_of_the_engine(corral: Corral) -> None:
+    """It has all globals of programs that the check declares, and those of the language, which are missing here."""
+    declared = re.findall(r"^declare (?:var|function) ([^;{(<]+)", GLOBALS.read_text(encoding="utf-8"), re.MULTILINE)
+    names = {*LANGUAGE.split(), *(name for line in declared for name in re.findall(r"(?:^|,\s*)([A-Za-z]\w*)", line))}
+    program = f"{INTL} const names = {json.dumps(sorted(names))}; return [...names.filter((each) => !(each in globalThis)), ...members.filter((each) => !(each.slice(5) in Intl))]"
+    assert {*(await corral.execute(program)).value} - {"process"} == {*LACKS}
+
+
+@pytest.mark.parametrize(
+    ("program", "place"),
+    [
+        ("await tools.add({ a: 1, b: 2 });\nreturn new ReadableStream()", (2, 12)),
+        ("const n = 1;\nreturn new Intl.PluralRules('en').select(n)", (2, 12)),
+        ("type Temporal = number; const x: Temporal = 1; return { Temporal }", (1, 57)),
+        ("return typeof FormData === 'undefined' ? 1 : new FormData()", None),
+        ("class FormData { n = 1 } return new FormData().n", None),
+        ("try { return new Temporal.Instant(0n) } catch { return 1 }", None),
+        ("const { File } = { File: 1 }; return File", None),
+        ("return ['FormData', { Worker: 1 }.Worker][1]", None),
+    ],
+)
+async def test_a_program_that_uses_absent_globals_is_refused_before_it_calls(
+    warm_wasm: WasmSandbox, program: str, place: tuple[int, int] | None
+) -> None:
+    called: list[float] = []
+
+    async def add(a: float, b: float) -> float:
+        called.append(a)
+        return a + b
+
+    async with Corral([add], sandbox=warm_wasm) as corral:
+        result = await corral.execute(program)
+    if place is None:
+        assert result.value == 1
+        return
+    assert result.status == "rejected"
+    assert result.error is not None
+    assert (result.error.line, result.error.column) == place
+    assert "absent in the engine" in result.error.message
+    assert called == []
+
+
+async def test_programs_run_in_a_plain_process_where_no_jail_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*_: object) -> None:
+        raise StartFailed("no jail")
+
+    monkeypatch.setattr(ForkProvider, "start", fails)
+    monkeypatch.setattr(ForkProvider, "warm", fails)
+    async with open_corral(sandbox := WasmSandbox()) as corral:
+        results = [await corral.execute(f"return {each}", context=ExecutionContext(user_id="a")) for each in range(3)]
+        assert [(each.value, each.containment) for each in results] == [(each, "interpreter") for each in range(3)]
+        [server] = [box for boxes in sandbox._plain_servers._boxes.values() for box in boxes]
+        assert isinstance(server, wasm._PlainServer)
+        process = server.process._process
+        assert process.stdin is not None
+        with Path(f"/proc/{process.pid}/environ").open("rb") as environment:
+            assert environment.read() == b""
+        server.process._queue.put(None)  # closes its input, as the end of this process does
+        assert process.wait(60) == 0
+        assert (await corral.execute("return 4", context=ExecutionContext(user_id="a"))).value == 4
+    with pytest.raises(StartFailed, match="no jail"):
+        await Corral(sandbox=WasmSandbox(), containment="namespaces").execute("return 1")
 
 
 FETCHES = """

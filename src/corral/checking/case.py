@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import blake2b
 from typing import TypeAlias
 
@@ -37,6 +38,8 @@ class Case:
     """True if the program may load packages."""
     network: bool = False
     """True if the program may send requests."""
+    lacks: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Globals that the program's engine lacks, each with the remedy: see `Capabilities.lacks`."""
     context: ExecutionContext | None = None
     """Context of the program's caller."""
 

@@ -16,6 +16,7 @@ import anyio
 from corral.checking.base import Check, DeclarationsUnread
 from corral.checking.case import Caller, Case, CaseKey
 from corral.checking.declared_tools import ToolSet, ToolSets
+from corral.checking.findings import Finding
 from corral.checking.languages import CHECKED
 from corral.checking.python.check import PythonCheck
 from corral.checking.servers.language_server import LanguageServer
@@ -23,12 +24,14 @@ from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.checking.typescript.check import TypeScriptCheck
+from corral.checking.typescript.suspects import absent_globals
 from corral.checking.verdict import Verdict, verdict_on
 from corral.concurrency.fairness import wait_for_job
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
 from corral.errors import ProgramRejected
 from corral.logs import get_logger
-from corral.programs import TypedPython
+from corral.programs import TypedProgram, TypedPython
+from corral.programs.edits import Places
 from corral.programs.syntax.parsing import TooLongToParse
 from corral.tools import ToolRegistry
 from corral.types import Language, Owner, Program, References
@@ -101,6 +104,8 @@ class Checker:
 
     async def verdict(self, case: Case) -> Verdict:
         """Checks a program. Waits for its turn at a server, which can still be starting."""
+        if (verdict := _fit_engine(case)) is not None:
+            return verdict
         servers = self._servers.get(case.language)
         if servers is None:
             return Verdict(unchecked=f"no language server for {case.language} is installed")
@@ -142,6 +147,8 @@ class Checker:
 
         Returns None if no server is free or the check takes longer; in that case, call `verdict`.
         """
+        if (verdict := _fit_engine(case)) is not None:
+            return verdict
         server, declared = self.server(case.language), self._sets.known(case.tools, case.language, case.references)
         if server is None or declared is None:
             return None
@@ -325,6 +332,25 @@ def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspa
     start = -1 if typed is None else typed.start
     findings = [each for each in check.findings(document) if each.offset >= start]
     return verdict_on(findings, check.locate, CHECKED[case.language].workaround)
+
+
+def _fit_engine(case: Case) -> Verdict | None:
+    """Refuses a program that uses globals which its engine lacks. Returns None for others."""
+    typed, source = case.program.typed, case.source
+    names = [name for name in case.lacks if name.rpartition(".")[2] in source]
+    if not names or typed is None or not case.is_light or not isinstance(case.typed, TypedProgram):
+        return None
+    findings = [
+        Finding(
+            code="absent",
+            message=f"`{name}` is absent in the engine that runs this program.",
+            offset=node.start_byte,
+            kind="absent",
+            hint=case.lacks[name],
+        )
+        for node, name in absent_globals(case.typed.root, names)
+    ]
+    return verdict_on(findings, Places(typed.text, typed.positions).at) if findings else None
 
 
 def _check_of(case: Case, tools: ToolSet) -> Check:

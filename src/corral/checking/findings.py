@@ -10,7 +10,7 @@ from typing import Literal
 from corral.rendering.preview import preview_text
 from corral.rendering.suggestions import NearNames
 
-Kind = Literal["argument", "member", "stream", "type", "unawaited", "unbound", "tool"]
+Kind = Literal["argument", "member", "stream", "type", "unawaited", "unbound", "tool", "absent"]
 """Kind of a finding. Only `member` findings are about results, and so depend on correct declarations of them."""
 
 NOT_BOUND = "No program of this session has bound it: define it here."

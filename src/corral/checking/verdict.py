@@ -14,7 +14,7 @@ from corral.types import Diagnostic, Language, Position
 _MAX_DIAGNOSTICS = 50
 """Maximum number of errors, and of warnings."""
 _MAX_LISTED = 10
-_ONCE = frozenset({"unawaited", "unbound"})
+_ONCE = frozenset({"unawaited", "unbound", "absent"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,8 @@ def _rejection(problems: list[tuple[Position, Finding]], workaround: str) -> Pro
     lines = [f"line {place.line}, column {place.column}: {each.text()}" for place, each in problems]
     count = "it does" if len(problems) == 1 else f"{len(problems)} places do"
     first = problems[0][0]
-    text = f"{count} not fit the declarations.\n" + "\n".join(
+    what = "engine" if problems[0][1].kind == "absent" else "declarations"
+    text = f"{count} not fit the {what}.\n" + "\n".join(
         [*first_few(lines, _MAX_LISTED), *([workaround] if workaround else [])]
     )
     return ProgramRejected(text, line=first.line, column=first.column)

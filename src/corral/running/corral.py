@@ -833,7 +833,10 @@ class Corral(Lifecycle):
         in_session = context is not None and self._kept_session(context) is not None
         modules = self._runtime.loads_modules(language, in_session=in_session)
         network = any(source.origins for source in self._runtime.service_sources)
-        case = Case(program, registry, env=env, must=True, modules=modules, network=network, context=context)
+        lacks = self._runtime.providers.get(language).capabilities.lacks
+        case = Case(
+            program, registry, env=env, must=True, modules=modules, network=network, lacks=lacks, context=context
+        )
         verdict = await self._runtime.checker.verdict(case)
         return CheckResult(
             language=language,

@@ -562,6 +562,7 @@ class Execution:
             must=self._check == "required",
             modules=self._loads_modules,
             network=any(source.origins for source in self._service_sources),
+            lacks=self._provider.capabilities.lacks,
             context=request.context,
         )
         self._check_started = time.perf_counter()
@@ -774,10 +775,10 @@ class Execution:
             )
 
     async def _start(self) -> Sandbox:
-        runtime, request, name = self._runtime, self._request, self._provider.name
+        runtime, request, provider = self._runtime, self._request, self._provider
         config = self._config()
-        if self._room is not None and await self._provider.space_host(config) is None:
-            raise ConfigError(f"sandbox {name!r} does not support session files; those on this machine do")
+        if self._room is not None and await provider.space_host(config) is None:
+            raise ConfigError(f"sandbox {provider.name!r} does not support session files; those on this machine do")
         seconds = self._provider.capabilities.start_timeout_seconds
         try:
             with anyio.move_on_after(seconds):
@@ -785,16 +786,16 @@ class Execution:
                 sandbox = await self._provider.start(config)
                 if self._notebook is not None and not self._provider.capabilities.cells:
                     await sandbox.aclose()
-                    raise ConfigError(f"sandbox {name!r} cannot keep variables; {_KEEPS}")
+                    raise ConfigError(f"sandbox {provider.name!r} cannot keep variables; {_KEEPS}")
                 if self._recording is not None and not self._provider.capabilities.durable:  # chosen at the first start
                     await sandbox.aclose()
                     self._expect_durable(self._provider.capabilities)
                 if not sandbox.containment.reaches(runtime.containment.required):
                     await sandbox.aclose()
-                    raise below_required_tier(name, sandbox.containment, runtime.containment.required)
+                    raise below_required_tier(provider.name, sandbox.containment, runtime.containment.required)
                 runtime.start_failed = -math.inf
                 return sandbox
-            raise StartFailed(f"sandbox {name!r} did not start within {seconds:g} s")
+            raise StartFailed(f"sandbox {provider.name!r} did not start within {seconds:g} s")
         except StartFailed:
             runtime.start_failed = time.monotonic()
             raise

@@ -23,7 +23,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
@@ -78,6 +78,36 @@ _IMAGE = "/python/image"
 _GARBAGE_MB = 4096
 """Memory of a server beside that of one program: for all its other programs, and their threads."""
 _BAKE_SECONDS = 300
+_STREAMS = "It has no streams: read a whole body with `await response.text()`, `.json()` or `.arrayBuffer()`."
+_ONE_THREAD = "Programs have one thread: use promises, and pass values."
+_LANGUAGES = "It has `Intl.NumberFormat`, `DateTimeFormat` and `Collator` for en-US: write the text yourself."
+LACKS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("ReadableStream", "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream"),
+            *("WritableStreamDefaultWriter", "TransformStream", "TextDecoderStream", "TextEncoderStream"),
+            *("ByteLengthQueuingStrategy", "CountQueuingStrategy"),
+        ),
+        _STREAMS,
+    ),
+    **dict.fromkeys(("CompressionStream", "DecompressionStream"), "Compress with a tool."),
+    **dict.fromkeys(("FormData", "File", "FileReader"), "Send JSON, text or bytes: a `Blob` has `text()`."),
+    **dict.fromkeys(
+        ("Atomics", "SharedArrayBuffer", "Worker", "MessageChannel", "MessageEvent", "MessagePort"), _ONE_THREAD
+    ),
+    "CryptoKey": "`crypto.subtle` has digests only: sign and encrypt with a tool.",
+    "Temporal": "Use `Date`.",
+    "URLPattern": "Use `new URL(...)` and a regular expression.",
+    "WebAssembly": "Write it in TypeScript.",
+    **dict.fromkeys(
+        (
+            *("Intl.PluralRules", "Intl.ListFormat", "Intl.RelativeTimeFormat", "Intl.Segmenter", "Intl.Locale"),
+            *("Intl.DisplayNames", "Intl.DurationFormat", "Intl.getCanonicalLocales", "Intl.supportedValuesOf"),
+        ),
+        _LANGUAGES,
+    ),
+}
+"""Globals of other engines that this one lacks, each with the remedy."""
 _FUNCTIONS = ("send", "answer")
 """Functions of the server that guests call."""
 _PLAIN = ContainmentKind("interpreter", "interpreter")
@@ -447,7 +477,11 @@ class WasmSandbox(ForkProvider):
                 tier, _command, RuntimeDirectory(wasm_server), {"LC_CTYPE": "C.UTF-8"}, garbage_mb=_GARBAGE_MB
             ),
         )
-        self._capabilities = replace(self._capabilities, enforces=LIMITS_OF_SANDBOXES)  # also without a jail
+        self._capabilities = replace(
+            self._capabilities,
+            enforces=LIMITS_OF_SANDBOXES,  # also without a jail
+            lacks=LACKS,
+        )
         self._runtime = RuntimeDirectory(wasm_server)
         self._plain_pool = Pool(self._start_process, self._pool.size)
         self._plain_servers = OwnedBoxes[_InPlainServer]()

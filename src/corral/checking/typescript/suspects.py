@@ -5,7 +5,7 @@ The search uses only the syntax tree, so for most programs the server need not b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from tree_sitter import Node
@@ -27,6 +27,16 @@ _WHOLE = frozenset({"pair", "object", "array", "parenthesized_expression", "as_e
 _MEMBERS = finder("(member_expression) @member")
 _AWAITED = finder("(await_expression [(member_expression) (identifier) (parenthesized_expression)] @value)")
 _DECLARED = finder("(variable_declarator name: (identifier) @name)")
+_BINDS = frozenset(
+    "variable_declarator required_parameter optional_parameter function_declaration generator_function_declaration "
+    "import_specifier import_clause namespace_import catch_clause rest_pattern array_pattern "
+    "object_pattern pair_pattern arrow_function enum_declaration".split()
+)
+"""Parents of identifiers that they can bind."""
+_OWN = finder(
+    "[(class_declaration name: (_) @name) (class name: (_) @name) (shorthand_property_identifier_pattern) @name]"
+)
+"""Other names that a program binds."""
 _PASSED = frozenset(
     {"if_statement", "ternary_expression", "switch_case", "for_statement", "for_in_statement", "while_statement"}
 )
@@ -52,6 +62,34 @@ class Places:
     @cached_property
     def members(self) -> list[Node]:
         return _MEMBERS(self.root).get("member", [])
+
+
+def absent_globals(root: Node, lacks: Iterable[str]) -> Iterator[tuple[Node, str]]:
+    """Yields uses of globals that fail, because the engine lacks them, with their names.
+
+    A name that the program binds or tests anywhere is left to the engine, as are uses whose failure it catches.
+    """
+    wanted: dict[bytes | None, set[str]] = {}
+    for name in lacks:
+        wanted.setdefault(name.partition(".")[0].encode(), set()).add(name)
+    nodes = [each for each in _NAMES(root).get("name", ()) if each.text in wanted]
+    own = {each.text for each in _OWN(root).get("name", ())}
+    own |= {each.text for each in nodes if is_a(each.parent, *_BINDS) and not _is_value(each)}
+    own |= {
+        each.text for each in nodes if is_a(each.parent, "unary_expression") and text_of(each.parent)[:6] == "typeof"
+    }
+    for node in nodes:
+        if node.text in own or any(each.type == "try_statement" for each in ancestors(node)):
+            continue
+        member = node.parent if is_a(node.parent, "member_expression") else None
+        for name in (text_of(node), text_of(member)):
+            if name in wanted[node.text]:
+                yield node, name
+
+
+def _is_value(node: Node) -> bool:
+    """True if the identifier is the value of its parent, and not a name that it binds."""
+    return any(part(node.parent, field) == node for field in ("value", "right", "body"))
 
 
 def forgotten_calls(places: Places) -> Iterator[Node]:
