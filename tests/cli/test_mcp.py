@@ -8,8 +8,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from tests.cli.terminal import Here, Project, corral_after, without
 from tests.forks import CORRAL, ForkedProcess
 from tests.processes import assert_ending, descendants
 from tests.sources.mcp.opening import ROGUE
-from tests.until import LIMIT_SECONDS
+from tests.until import LIMIT_SECONDS, until
 
 TOOLS = """
 import subprocess
@@ -95,6 +95,53 @@ async def test_only_the_protocol_is_on_standard_output_and_a_dead_server_harms_n
     assert any("gone" in line for line in lines)
     assert "4 tools for a client at standard input" in lines
     assert any(line.startswith("as 3 tools of ") for line in lines)
+
+
+@pytest.mark.anyio
+@pytest.mark.matrix("integrations/mcp/test_pauses.py restarts servers in one process; this kills `corral mcp`")
+@pytest.mark.parametrize("ledger", ["file", "memory"])
+async def test_a_program_that_asks_needs_no_process_and_outlives_a_killed_server(
+    project: Project, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["mcp", "--tools", "app.more", "--no-check"]
+    if ledger == "file":
+        arguments += ["--ledger", str(project.directory / "runs.db")]
+        monkeypatch.setenv("CORRAL_LEDGER_KEYS", "a=" + "YQ" * 21 + "Y=")
+    code = "console.log('once'); return await tools.pay({ euros: 3 })"
+
+    async def refuse(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+        raise AssertionError("the questions are in results")
+
+    @asynccontextmanager
+    async def server() -> AsyncGenerator[tuple[Any, int]]:
+        before = descendants(os.getpid()).keys()
+        parameters = StdioServerParameters(command=CORRAL, args=arguments, cwd=project.directory, env={**os.environ})
+        with Path(os.devnull).open("w") as nothing:
+            transport = stdio_client(parameters, nothing)
+            async with Client(transport, mode="2026-07-28", elicitation_callback=refuse) as client:
+                yield client, min(descendants(os.getpid()).keys() - before)
+
+    def answer(asked: Any) -> dict[str, Any]:
+        yes = {key: types.ElicitResult(action="accept", content={"approve": True}) for key in asked.input_requests}
+        return {"input_responses": yes, "request_state": asked.request_state}
+
+    async def call(client: Any, code: str, **options: Any) -> Any:
+        return await client.session.call_tool("execute_code", {"code": code}, allow_input_required=True, **options)
+
+    async with AsyncExitStack() as stack:
+        client, pid = await stack.enter_async_context(server())
+        await call(client, "return 1")
+        idle = len(descendants(pid))
+        asked = await call(client, code)
+        assert list(asked.input_requests) == ["approval-1"]
+        await until(lambda: len(descendants(pid)) == idle)
+        if ledger == "memory":
+            result = await call(client, code, **answer(asked))
+        else:
+            os.kill(pid, signal.SIGKILL)
+            other, _ = await stack.enter_async_context(server())
+            result = await call(other, code, **answer(asked))
+        assert (result.structured_content["value"], result.structured_content["console"]) == (3, "once\n")
 
 
 class Wire:

@@ -12,7 +12,7 @@ import pytest
 
 from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError, LedgerFailed
 from corral.ledger import CallRow, Claim, Ledger, MemoryLedger, Records, SqliteLedger, as_ledger
-from corral.ledger.rows import StoredCall, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredExecution
 from corral.testing import LedgerSuite
 from corral.types import Approved, Denied, EncodedValue, Owner, Settled
 
@@ -287,3 +287,32 @@ async def test_an_event_loop_hardly_waits_for_the_thread() -> None:
     assert await records.writer.run(sys.getswitchinterval) < 0.001
     await records.writer.aclose()
     assert sys.getswitchinterval() >= 0.001
+
+
+def test_a_full_ledger_in_memory_displaces_what_does_not_run(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = MemoryLedger(most_bytes=2_000_000)
+
+    def begin(name: str, user: str, status: ExecutionStatus, size: int = 300_000) -> None:
+        ledger.create(StoredExecution(name, None, user, "running", 0, 0, 1, 9e9, b"h"))
+        ledger.write({name: 1}, [StoredCall(name, 1, "done", 0, bytes(size))], durably=False)
+        if status != "running":
+            ledger.end(name, 1, status, None, now=float(len(ledger.list(Query()))))
+
+    begin("ended", "ann", "failed")
+    begin("running", "eve", "running")
+    begin("large 1", "eve", "paused")
+    begin("large 2", "eve", "paused")
+    begin("small", "ann", "paused", 100)
+    assert sorted(each.execution_id for each in ledger.list(Query())) == ["large 1", "large 2", "running", "small"]
+    begin("large 3", "eve", "paused")
+    begin("new", "ann", "running", 100)
+    assert sorted(each.execution_id for each in ledger.list(Query())) == [
+        "large 2",
+        "large 3",
+        "new",
+        "running",
+        "small",
+    ]
+    assert caplog.messages == ["MemoryLedger() was full; paused executions that were displaced: 1"]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        begin("huge", "eve", "running", 2_000_000)

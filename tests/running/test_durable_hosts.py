@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionContext, Later, tool
-from corral.errors import DecisionDenied, ToolDefinitionError
+from corral.errors import DecisionDenied, HeldElsewhere, ToolDefinitionError
 from corral.events import Event, ExecutionPaused, ExecutionResumed
 from corral.ledger import MemoryLedger, SqliteLedger
 from corral.sandboxes import DenoSandbox
@@ -83,6 +83,35 @@ async def test_a_program_that_its_hosts_die_of_is_not_resumed_for_ever(
             database.execute("UPDATE executions SET claim = 20")
         assert await corral.executions.resume_lost() == ()
         assert (await corral.executions.resume(name)).value == 10
+
+
+async def test_what_is_discarded_is_not_resumed(world: World, warm_deno: DenoSandbox) -> None:
+    async with world.corral(warm_deno, MemoryLedger()) as corral:
+        paused = await corral.execute("console.log(1); return await tools.pay({ n: 1 })", durable=True)
+        world.stops = "before"
+        lost = await world.crash(corral, "return await tools.look({ n: 1 })")
+        for name, console in ((paused.execution_id, "1\n"), (lost, "")):
+            await corral.executions.discard(name)
+            record = await corral.executions.get(name)
+            assert (record.status, record.pending, record.result and record.result.console) == (
+                "cancelled",
+                (),
+                console,
+            )
+            with pytest.raises(HeldElsewhere, match="has ended: cancelled"):
+                await corral.executions.resume(name)
+        assert await corral.executions.waiting() == await corral.executions.resume_lost() == ()
+
+
+async def test_an_execution_that_was_rolled_back_before_it_had_a_result_can_be_read(
+    world: World, warm_deno: DenoSandbox
+) -> None:
+    async with world.corral(warm_deno, MemoryLedger()) as corral:
+        world.stops = "before"
+        lost = await world.crash(corral, "return await tools.put({ n: 1 })")
+        await corral.executions.rollback(lost)
+        record = await corral.executions.get(lost)
+        assert (record.status, record.result) == ("rolled_back", None)
 
 
 # --- who decides

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 
 from tests.soak.gauges import memory_growth, table
+from tests.soak.programs import soak_programs
 from tests.soak.run import Report, soak
 from tests.soak.sessions import SessionReport, soak_sessions
 
@@ -22,9 +23,16 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=4)
     parser.add_argument("--isolation", choices=["process", "fork"], default="process")
     parser.add_argument("--sessions", type=int, default=0, help="open so many sessions instead")
+    parser.add_argument(
+        "--programs", type=int, default=0, help="cut off and resume so many durable programs of each language instead"
+    )
     parser.add_argument("--round", type=int, default=None, help="executions between two measurements")
     options = parser.parse_args()
     logging.getLogger("corral").setLevel(logging.ERROR)  # it warns of every guest that we kill
+    if options.programs:
+        wrong = anyio.run(soak_programs, options.programs, options.seed)
+        print("\n".join(wrong) or "Every program ended as if it had not been cut off.")  # noqa: T201
+        return 1 if wrong else 0
     with tempfile.TemporaryDirectory(prefix="corral-soak-") as directory:
         tempfile.tempdir = directory
         report = anyio.run(_soak, options, Path(directory))

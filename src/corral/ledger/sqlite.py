@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from corral.errors import ConfigError, LedgerFailed
 from corral.ledger.base import Ledger
 from corral.ledger.postgres import PostgresLedger
 from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecision, StoredExecution, StoredSession
+from corral.logs import get_logger
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -64,7 +66,19 @@ _OLD = """
 SELECT execution_id FROM executions
 WHERE (status NOT IN ('paused', 'running') AND updated < ?) OR (status = 'paused' AND updated < ?)
 """
-_left_behind: list[object] = []
+_OLDEST_OF_LARGEST = """
+WITH paused AS (
+    SELECT execution_id, organization_id, user_id, updated, length(head)
+    + coalesce((SELECT sum(length(body)) FROM calls WHERE calls.execution_id = executions.execution_id), 0) AS size
+    FROM executions WHERE status = 'paused' OR (status = 'running' AND lease < ?))
+SELECT execution_id FROM paused
+JOIN (SELECT organization_id, user_id FROM paused GROUP BY 1, 2 ORDER BY sum(size) DESC LIMIT 1) AS largest
+ON paused.organization_id IS largest.organization_id AND paused.user_id = largest.user_id ORDER BY updated LIMIT 1
+"""
+_PAGE_BYTES = 4096
+"""SQLite's default."""
+_LEAST_BYTES = 1_000_000
+logger = get_logger("corral.ledger")
 
 
 class SqliteLedger(Ledger):
@@ -193,11 +207,14 @@ class SqliteLedger(Ledger):
     def prune(self, *, ended_before: float, paused_before: float | None) -> int:
         with self._transaction(durably=False) as database:
             old = database.execute(_OLD, (ended_before, paused_before or 0.0)).fetchall()
-            for table in ("executions", "calls", "decisions"):
-                database.executemany(f"DELETE FROM {table} WHERE execution_id = ?", old)  # noqa: S608 - own names
+            self._delete(database, old)
             database.execute("DELETE FROM sessions WHERE is_exposed = 0 AND updated < ?", (ended_before,))
             database.execute("UPDATE sessions SET body = NULL WHERE body IS NOT NULL AND updated < ?", (ended_before,))
             return len(old)
+
+    def _delete(self, database: Connection, names: Sequence[tuple[str]]) -> None:
+        for table in ("executions", "calls", "decisions"):
+            database.executemany(f"DELETE FROM {table} WHERE execution_id = ?", names)  # noqa: S608 - own names
 
     @override
     def close(self) -> None:
@@ -250,19 +267,65 @@ class SqliteLedger(Ledger):
 
 
 class MemoryLedger(SqliteLedger):
-    """Ledger in the memory of this process. Executions can pause and be resumed, but end with the process."""
+    """Ledger in the memory of this process. Executions can pause and be resumed, but end with the process.
+
+    It takes at most `most_bytes`. When half of that is in use, a new execution displaces the ended ones and then, if
+    need be, the oldest paused ones of the user who has the most; the log tells how many.
+
+    Raises:
+        ConfigError: an option is invalid.
+    """
 
     @checked
-    def __init__(self, *, keep_days: float = 30.0, expires_seconds: float | None = None) -> None:
+    def __init__(
+        self, *, keep_days: float = 30.0, expires_seconds: float | None = None, most_bytes: int = 256_000_000
+    ) -> None:
         super().__init__("memory", keys={}, keep_days=keep_days, expires_seconds=expires_seconds)
+        if most_bytes < _LEAST_BYTES:
+            raise ConfigError(f"MemoryLedger(): most_bytes must be at least {_LEAST_BYTES}, but is {most_bytes}")
+        self._most_pages = most_bytes // _PAGE_BYTES
 
     @override
     def __repr__(self) -> str:
         return "MemoryLedger()"
 
     @override
+    def create(self, execution: StoredExecution) -> None:
+        if self._is_half_full:
+            with self._transaction(durably=False) as database:
+                self._delete(database, database.execute(_OLD, (math.inf, 0.0)).fetchall())
+            displaced = 0
+            while self._is_half_full and self._displace():
+                displaced += 1
+            if displaced:
+                logger.warning("%r was full; paused executions that were displaced: %d", self, displaced)
+        super().create(execution)
+
+    @property
+    def _is_half_full(self) -> bool:
+        database = self._connected()
+        pages, free = (database.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "freelist_count"))
+        return pages - free > self._most_pages // 2
+
+    def _displace(self) -> bool:
+        """Deletes the oldest execution that does not run, of the user with the largest ones; False if all run."""
+        with self._transaction(durably=False) as database:
+            oldest = database.execute(_OLDEST_OF_LARGEST, (self.now(),)).fetchone()
+            if oldest is not None:
+                self._delete(database, [oldest])
+            return oldest is not None
+
+    @override
     def close(self) -> None:
         """Does nothing, because the executions live as long as the object."""
+
+    @override
+    def _connected(self) -> Connection:
+        is_new = self._connection is None
+        database = super()._connected()
+        if is_new:
+            database.execute(f"PRAGMA max_page_count = {self._most_pages}")
+        return database
 
     @override
     def _place(self) -> str:

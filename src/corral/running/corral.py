@@ -208,7 +208,7 @@ class Corral(Lifecycle):
         self._load_tokens = _LazyTokens(tokens)
         modules, python_packages = split_packages(packages)
         rates = rates or RateLimits()
-        rules = None if policy is None else as_policy(policy)
+        self.policy = rules = None if policy is None else as_policy(policy)
         self._records = None if ledger is None else Records(as_ledger(ledger))
         flow = DataFlow(rules, self._records) if isinstance(rules, Policy) else None
         audit_log = None if audit is None else as_audit_log(audit)

@@ -25,7 +25,7 @@ from corral.running.execution import Execution
 from corral.running.journal import Recording, Step, changes_something
 from corral.running.options import LiveOptions
 from corral.running.peer_decisions import PeerDecisions
-from corral.running.recorded import asked_of, result_of
+from corral.running.recorded import asked_of, pack_result, result_of
 from corral.running.request import ExecutionRequest
 from corral.tools import ToolRegistry
 from corral.tools.tool_sources import Tools
@@ -82,7 +82,7 @@ class ExecutionRecord:
     value: Any = None
     error: ExecutionError | None = None
     result: ExecutionResult | None = None
-    """Result, if it has ended or paused, as it was."""
+    """Result, if it has ended or paused, as it was. None if its host was lost before it was rolled back."""
     pending: tuple[ApprovalRequest, ...] = ()
     """Calls that wait for decisions."""
     decided: frozenset[int] = frozenset()
@@ -432,6 +432,21 @@ class Executions:
         head = {**head, "forked": [execution_id, at], "request": request.model_dump(mode="json")}
         recording = Recording(records=self._records, head=head, rows=rows)
         return await self._run(request, recording, options)
+
+    @checked
+    async def discard(self, execution_id: str, *, context: ExecutionContext | None = None) -> None:
+        """Ends an execution that is paused or has lost its host, for good: its status is then `cancelled`.
+
+        Raises:
+            ConfigError: there is no such execution, or no ledger.
+            AccessDenied: the context has another user or organization. HeldElsewhere: it is running, or has ended.
+            LedgerError: the record cannot be read or written.
+        """
+        records = self._records
+        claim, recorded = await records.claim(execution_id, lambda each: _request_of(each, context))
+        language = _request_of(recorded, None).language
+        empty = ExecutionResult(execution_id=execution_id, status="cancelled", language=language)
+        await records.end(claim, "cancelled", lambda: recorded.result or {**pack_result(empty)})
 
     @checked
     async def rollback(
@@ -794,7 +809,8 @@ def _full_record(recorded: Recorded) -> ExecutionRecord:
     request = _request_of(recorded, None)
     waiting = _waiting(recorded)
     pending, undecided = tuple(asked for _, asked in waiting), _undecided(recorded, waiting)
-    result = None if recorded.execution.status == "running" else result_of(recorded, request.language, pending)
+    has_result = recorded.execution.status != "running" and "value" in recorded.result
+    result = result_of(recorded, request.language, pending) if has_result else None
     return replace(
         _record_of(recorded.execution),
         request=request,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import mcp_types as types
 import pytest
 from mcp import Client
@@ -31,14 +32,20 @@ class World:
         self.users = ["ann"]
         self.may_decide: MayDecide | None = None
         self._sandbox = sandbox
-        self._ledger: Ledger = MemoryLedger()
+        self.ledger: Ledger = MemoryLedger()
+        self.holding = anyio.Event()
 
-    async def ask(self, code: str = CODE, **options: Any) -> Any:
+    async def ask(self, code: str = CODE, *, pays: bool = True, **options: Any) -> Any:
         """Calls a server that is started for this one call, over the same ledger."""
 
         @tool
         async def put(n: int) -> None:
             self.done.append(n)
+
+        @tool(read_only=True)
+        async def hold() -> None:
+            self.holding.set()
+            await anyio.sleep_forever()
 
         @tool(needs_approval=True)
         async def pay(n: int) -> int:
@@ -46,12 +53,12 @@ class World:
             return n
 
         async with Corral(
-            [put, pay],
+            [put, hold, pay] if pays else [put, hold],
             sandbox=self._sandbox,
             approve=ask_client,
             may_decide=self.may_decide,
             check=False,
-            ledger=self._ledger,
+            ledger=self.ledger,
         ) as corral:
             scopes = frozenset({"small"})
             server = mcp_server(corral, context=lambda _: ExecutionContext(user_id=self.users[-1], scopes=scopes))
@@ -130,3 +137,22 @@ async def test_an_answer_is_for_one_question(world: World) -> None:
     assert world.done == [1]
     result = await world.ask(code, **answers(second, n2=True))
     assert result.structured_content["value"] == [1, 2]
+
+
+async def test_programs_that_need_no_approval_are_not_recorded(world: World) -> None:
+    result = await world.ask("return await tools.put({ n: 1 })", pays=False)
+    assert result.structured_content["status"] == "succeeded"
+    async with Corral(ledger=world.ledger, check=False) as corral:
+        assert await corral.executions.list() == ()
+
+
+async def test_a_cancelled_request_ends_its_program_for_good(world: World) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.ask, "await tools.hold(); await tools.put({ n: 1 })")
+        await world.holding.wait()
+        tasks.cancel_scope.cancel()
+    async with Corral(ledger=world.ledger, check=False) as corral:
+        [execution] = await corral.executions.list()
+        record = await corral.executions.get(execution.execution_id)
+        assert (record.status, record.result and record.result.status) == ("cancelled", "cancelled")
+        assert await corral.executions.resume_lost() == ()

@@ -31,6 +31,7 @@ from corral.cli.run_options import add_env, add_running, env_of, running
 from corral.cli.screen import Screen, counted, screen
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError, MissingExtra
+from corral.ledger import MemoryLedger
 from corral.sessions import Sessions
 from corral.types import Approve, Language
 
@@ -46,6 +47,10 @@ _PORT = 8_789
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MESSAGE_BYTES = 2_000_000
 """Maximum bytes of a client's message: the longest program has 256,000 bytes, each of which can take six in JSON."""
+_KEEP_DAYS = 1 / 24
+"""Days for which a ledger in memory keeps the results of programs that have paused."""
+_EXPIRES_SECONDS = 86_400.0
+"""Seconds for which programs in such a ledger wait for their clients."""
 _HEAD_CHARS = 300
 """Bytes kept from the start and end of an overlong line, in which its request id is searched."""
 _SESSIONS = 1_000
@@ -102,7 +107,8 @@ def add_mcp(commands: Commands) -> None:
     parser.add_argument(
         "--ledger",
         metavar="PATH|URL",
-        help="keeps programs while their clients answer questions: a SQLite database, or a postgresql:// URL",
+        help="keeps programs while their clients answer questions: a SQLite database, or a postgresql:// URL; "
+        "default: in memory",
     )
     add_running(parser)
 
@@ -128,7 +134,7 @@ def _mcp(arguments: argparse.Namespace) -> int:
                 hide_denied=arguments.hide_denied or None,
                 sessions=Sessions() if arguments.skills else None,
                 approve=_approve(arguments.approve, served),
-                ledger=arguments.ledger,
+                ledger=arguments.ledger or MemoryLedger(keep_days=_KEEP_DAYS, expires_seconds=_EXPIRES_SECONDS),
             )
         server = served.mcp_server(
             corral,

@@ -6,7 +6,7 @@ import math
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -542,8 +542,15 @@ class _Served:
             return await program.attend(params.input_responses) or self._gone()
 
     def _lasts(self, context: ExecutionContext) -> bool:
-        """True if programs are in a ledger while their clients answer questions."""
-        return self._corral.approve is ask_client and self._corral.can_be_durable(self._language, context)
+        """True if programs are in a ledger while their clients answer questions.
+
+        Other programs are not recorded: a durable one costs more, and cannot do everything.
+        """
+        corral = self._corral
+        if corral.approve is not ask_client or not corral.can_be_durable(self._language, context):
+            return False
+        tools = corral.model.visible_tools(context).snapshot().values()
+        return corral.policy is not None or any(tool.needs_approval is not False for tool in tools)
 
     async def _answer_durably(
         self, tool: ModelTool, request: McpRequest, params: CallToolRequestParams, context: ExecutionContext
@@ -581,6 +588,11 @@ class _Served:
                 questions: InputRequests = {_key(call): question(call) for call in result.calls}
             except CorralError as error:
                 return failed(error, self._language)
+            except anyio.get_cancelled_exc_class():
+                if params.request_state is None:  # a client without a state cannot continue it
+                    with anyio.CancelScope(shield=True), suppress(CorralError):
+                        await self._corral.executions.discard(execution_id)
+                raise
         return InputRequiredResult(input_requests=questions, request_state=f"{execution_id}/{result.number}")
 
     def _too_many(self) -> ExecutionResult:
