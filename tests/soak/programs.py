@@ -6,6 +6,7 @@ from collections import Counter
 
 from corral.ledger import MemoryLedger
 from corral.sandboxes import CPythonSandbox, DenoSandbox
+from corral.types import Language
 from tests.running.random_programs import PROGRAMS, Randomly
 
 __all__ = ["soak_programs"]
@@ -20,7 +21,7 @@ async def soak_programs(programs: int, seed: int) -> list[str]:
     Returns the batches in which a program did not succeed, made a change twice, or had another value when replayed.
     """
     wrong: list[str] = []
-    totals = {language: Counter[str]() for language in PROGRAMS}
+    totals: dict[Language, Counter[str]] = {language: Counter() for language in PROGRAMS}
     async with DenoSandbox(isolation="fork") as deno, CPythonSandbox() as python:
         sandbox = {"typescript": deno, "python": python}
         for done in range(0, programs, _BATCH):
