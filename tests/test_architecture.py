@@ -193,6 +193,7 @@ ALLOWED: dict[str, set[str]] = {
         "errors",
         "events",
         "languages",
+        "ledger",
         "packages",
         "plugins",
         "policy",
