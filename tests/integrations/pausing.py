@@ -125,6 +125,17 @@ class Langchain(Agent):
         super().__init__(source)
         self.stored = InMemorySaver()  # keeps states as serialised bytes
 
+    def __getstate__(self) -> dict[str, Any]:
+        stored = {name: _plain(getattr(self.stored, name)) for name in ("storage", "writes", "blobs")}
+        return {**vars(self), "stored": stored}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, stored=InMemorySaver())
+        for thread, namespaces in state["stored"].pop("storage").items():
+            self.stored.storage[thread].update(namespaces)
+        for name, rows in state["stored"].items():
+            getattr(self.stored, name).update(rows)
+
     async def _run(self, corral: Corral, context: ExecutionContext, given: Any, *turns: Any) -> str | None:
         model, stored = LangchainModel(*turns), InMemorySaver()
         for name in ("storage", "writes", "blobs"):
@@ -296,6 +307,11 @@ class Anthropic(Agent):
 
 def vars_of(call: ApprovalRequest) -> dict[str, Any]:
     return {"sequence": call.sequence, "tool": call.tool}
+
+
+def _plain(value: Any) -> Any:
+    """Returns dictionaries without the functions that make their defaults, which cannot be stored."""
+    return {key: _plain(each) for key, each in value.items()} if isinstance(value, dict) else value  # pyright: ignore
 
 
 def by_call(shown: list[Any], decisions: bool | str | Mapping[int, bool | str]) -> dict[int, Approved | Denied]:
