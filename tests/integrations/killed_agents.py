@@ -21,8 +21,6 @@ from corral import Approved, Corral, Tool, tool
 from corral.ledger import SqliteLedger
 from tests.integrations.pausing import AGENTS
 
-__all__ = ["KEYS", "Command"]
-
 KEYS = {"one": b"k" * 32}
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.killed_agents import Command
 from tests.integrations.pausing import AGENTS
 from tests.integrations.test_pauses import ONE, TWO
 
@@ -32,7 +31,7 @@ class Host:
         self.kind = ""
 
     def step(self, step: str, **options: Any) -> str | None:
-        command: Command = {"folder": str(self.folder), "kind": self.kind, "step": step, **options}
+        command = {"folder": str(self.folder), "kind": self.kind, "step": step, **options}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(command) + "\n")

@@ -389,8 +389,10 @@ def _with_prompt(own: Instructions, prompt: str) -> Instructions:
 
 
 def _entries(call: ToolContext[Any]) -> Iterator[Entry]:
-    """Yields the texts of persons, and the tools whose results the model can have read: the SDK does not show the results
-    of a run in progress, so any of the agent's other tools counts."""
+    """Yields the texts of persons, and the tools whose results the model can have read.
+
+    The SDK does not show the results of a run in progress, so any of the agent's other tools counts.
+    """
     agent = call.agent
     if isinstance(agent, Agent):
         yield from (result_of(each.name) for each in agent.tools)
