@@ -137,11 +137,7 @@ ITEMS: list[tuple[Any, list[Entry]]] = [
     ({"role": "tool", "tool_call_id": "1", "content": "a"}, [("(unknown tool)", "")]),
     ({"type": "web_search_call", "id": "1"}, [("web_search_call", "")]),
     ({"type": "function_call", "call_id": "1", "name": "n", "arguments": ""}, []),
-    ({"type": "function_call_output", "call_id": "1", "output": '{"assistant": "Ann"}'}, []),
-    (
-        {"type": "function_call_output", "call_id": "1", "output": '{"assistant": "Ann", "x": "y"}'},
-        [("(unknown tool)", "")],
-    ),
+    ({"type": "function_call_output", "call_id": "1", "output": '{"assistant": "Ann"}'}, [("(unknown tool)", "")]),
     ({"type": "reasoning", "summary": []}, []),
 ]
 
@@ -150,3 +146,17 @@ ITEMS: list[tuple[Any, list[Entry]]] = [
 def test_items_of_openai_are_texts_of_users_or_results(item: Any, entries: list[Entry]) -> None:
     assert [*entries_of([item])] == entries
     assert [*entries_of([item], is_nested=True)] == [each for each in entries if each[0] is not None]
+
+
+@pytest.mark.parametrize(
+    ("tool", "output", "is_result"),
+    [
+        ("transfer_to_ann", '{"assistant": "Ann"}', False),
+        ("transfer_to_ann", '{"assistant": "Ann", "x": "y"}', True),
+        ("read_page", '{"assistant": "Ann"}', True),
+    ],
+)
+def test_only_the_results_of_hand_overs_do_not_count(tool: str, output: str, is_result: bool) -> None:
+    call = {"type": "function_call", "call_id": "1", "name": tool, "arguments": ""}
+    result = {"type": "function_call_output", "call_id": "1", "output": output}
+    assert [*entries_of([call, result])] == ([(tool, "")] if is_result else [])

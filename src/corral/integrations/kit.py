@@ -507,8 +507,9 @@ def entries_of(items: Iterable[object], *, is_nested: bool = False) -> Iterator[
         elif kind in ("function_call", "custom_tool_call"):
             names[str(item.get("call_id"))] = str(item.get("name"))
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            if not _HANDED_OVER.fullmatch(str(item.get("output"))):
-                yield result_of(names.get(str(item.get("call_id"))))
+            name = names.get(str(item.get("call_id")))
+            if not _is_handed_over(name, item.get("output")):
+                yield result_of(name)
         elif kind.endswith(("_call", "_output")):
             yield result_of(kind)
         for call in item.get("tool_calls") or ():
@@ -517,6 +518,11 @@ def entries_of(items: Iterable[object], *, is_nested: bool = False) -> Iterator[
 
 
 _HANDED_OVER = re.compile(r'\{"assistant": "[^"\\]{0,200}"\}')
+
+
+def _is_handed_over(name: str | None, output: object) -> bool:
+    """True for the SDK's own result of a hand-over. Another tool's result could look like it."""
+    return name is not None and name.startswith("transfer_to_") and _HANDED_OVER.fullmatch(str(output)) is not None
 
 
 def _is_text(part: object) -> bool:
