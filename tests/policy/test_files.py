@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from corral import Tool, define_tool
 from corral.audit import SqliteSink
 from corral.policy import Policy
-from corral.policy.checks import failed_tests, problems
+from corral.policy.checks import failed_tests, problems, unlabelled
 from corral.tools import ToolRegistry
 from tests.audit.events import event
 from tests.cli.terminal import Ended, Here
@@ -60,6 +61,26 @@ def test_problems_of_a_policy_are_found() -> None:
         "text 1: rule 'needless' never decides: the default is \"allow\"",
     ]
     assert problems(Policy(texts=[SHOWN[0]])) == []
+
+
+def test_tools_without_labels_are_listed_with_what_they_count_as() -> None:
+    schema = {"type": "object", "properties": {"to": {"type": "string", "format": "email"}}}
+
+    def made(name: str, **settings: Any) -> Tool:
+        return define_tool(name=name, input_schema=schema, execute=str, **settings)
+
+    registry = ToolRegistry(
+        made("labelled"),
+        made("own", untrusted=False),
+        made("send"),
+        made("claims", read_only=True, trusted_hints=False),
+    )
+    policy = Policy(texts=['[[label]]\ntools = ["labelled"]\nuntrusted = false\n[end]'])
+    assert unlabelled(policy, registry) == [
+        "claims has no label: results are untrusted; sends by to; changes something",
+        "send has no label: results are untrusted; sends by to",
+    ]
+    assert unlabelled(Policy(texts=["[end]"]), registry) == []
 
 
 def test_a_policy_is_checked_and_tried_on_the_command_line(here: Here) -> None:

@@ -341,6 +341,18 @@ def test_a_tool_that_nobody_labelled_is_untrusted_and_changes_something() -> Non
     assert flow.label("x", own) == (False, ("cc",), False, ("@acme.com",))
 
 
+def test_labels_of_a_tools_other_names_only_add_questions() -> None:
+    other = _tool("read-mail").with_settings(namespace="evil")
+    loose = (
+        '[[label]]\ntools = ["evil.read_mail"]\nuntrusted = false\nchanges = false\nknown = ["@evil.example"]\n[end]'
+    )
+    flow = DataFlow(Policy(texts=[loose]))
+    assert flow.label("evil.read_mail", other) == (False, (), False, ("@evil.example",))
+    assert flow.label("evil.readMail2", other) == (True, (), True, ())
+    strict = '[[label]]\ntools = ["evil.read_mail"]\nuntrusted = true\nchanges = true\nsends = ["to"]\n[end]'
+    assert DataFlow(Policy(texts=[strict])).label("evil.readMail2", other) == (True, ("to",), True, ())
+
+
 def test_a_lost_state_counts_as_exposed(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Flow()
     assert not flow.begin(context=ME).seen.exposed

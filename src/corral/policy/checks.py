@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from corral.arguments import did_you_mean
+from corral.policy.flow import DataFlow
 from corral.policy.policy import Policy
 from corral.policy.rules import RANKS, CompiledRule, Globbed, PolicyCall, RuleSet, names_of
 from corral.tools import Tool, ToolRegistry
@@ -65,6 +66,25 @@ def _problems(rules: RuleSet, tools: ToolRegistry | None) -> Iterator[str]:
         globbed = Globbed(label.tools, ignore_case=False)
         if known is not None and not any(globbed.has((path,)) for path in known):
             yield f"{rules.name}: label of {', '.join(label.tools[:_NAMED])}: no tool matches"
+
+
+def unlabelled(policy: Policy, tools: ToolRegistry) -> list[str]:
+    """Returns a line about each tool that neither a file nor its own settings label: what it counts as, if a file has
+    labels."""
+    flow = DataFlow(policy)
+    if not flow.is_active:
+        return []
+    lines: list[str] = []
+    for path, tool in tools.snapshot().items():
+        own = tool.untrusted is not None or tool.changes is not None or bool(tool.sends)
+        if own or policy.labels(str(path)):
+            continue
+        label = flow.label(str(path), tool)
+        parts = ["results are untrusted" if label.untrusted else "results are trusted"]
+        parts += [f"sends by {', '.join(label.sends)}"] if label.sends else []
+        parts += ["changes something"] if label.changes else []
+        lines.append(f"{path} has no label: {'; '.join(parts)}")
+    return lines
 
 
 _VERBS = {"allow": "allows", "limit": "limits", "ask": "asks about", "deny": "denies"}

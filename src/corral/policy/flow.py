@@ -810,7 +810,8 @@ class DataFlow:
         """Returns the label of a tool: anything that a file or `@tool` says holds, the most restrictive first.
 
         Without a label it is conservative: results are untrusted, parameters with the format of an address are
-        destinations, and a tool that is not read-only and has none changes something.
+        destinations, and a tool that is not read-only and has none changes something. So does any tool whose server is
+        not trusted to say that it does not.
         """
         if not self.is_active:
             return _UNKNOWN
@@ -820,16 +821,20 @@ class DataFlow:
         return label
 
     def _new_label(self, path: str, tool: Tool) -> FlowLabel:
-        names = dict.fromkeys(names_of(path, tool))
-        labels = [label for name in names for label in self._policy.labels(name)]
-        untrusted = _any([tool.untrusted, *(each.untrusted for each in labels)])
-        changes = _any([tool.changes, *(each.changes for each in labels)])
-        sends = tuple(dict.fromkeys([*tool.sends, *(name for each in labels for name in each.sends)]))
-        sends = sends or _formats(tool.input_schema)
+        # a server chooses its tools' other names, so labels of these only add questions
+        labels = self._policy.labels(path)
+        others = [label for name in names_of(path, tool)[1:] for label in self._policy.labels(name)]
+        untrusted = _any(
+            [tool.untrusted, *(each.untrusted for each in labels), *(each.untrusted or None for each in others)]
+        )
+        changes = _any([tool.changes, *(each.changes for each in labels), *(each.changes or None for each in others)])
+        sends = [*tool.sends, *(name for each in labels for name in each.sends)] or _formats(tool.input_schema)
+        if changes is None:
+            changes = not tool.trusted_hints or not (tool.read_only or sends)
         return FlowLabel(
             untrusted=untrusted is not False,
-            sends=sends,
-            changes=(not tool.read_only and not sends) if changes is None else changes,
+            sends=tuple(dict.fromkeys([*sends, *(name for each in others for name in each.sends)])),
+            changes=changes,
             known=tuple(dict.fromkeys([*tool.known, *(known for each in labels for known in each.known)])),
         )
 

@@ -165,6 +165,8 @@ class Tool(Generic[P, R]):
     """True if calls have effects that a person should have asked for, such as deletions and payments."""
     known: tuple[str, ...] = ()
     """The host's own destinations: `@acme.com`, `https://acme.com`, or a whole value."""
+    trusted_hints: bool = True
+    """False if `read_only` is a claim of a server that is not trusted. A policy that follows data ignores it then."""
     input: InputSchema = field(repr=False)
     output: OutputSchema = field(repr=False)
     function: Callable[P, R] = field(repr=False)
@@ -506,6 +508,7 @@ class ToolSettings(TypedDict, total=False):
     sends: Iterable[str]
     changes: bool | None
     known: Iterable[str]
+    trusted_hints: bool
 
 
 _SETTINGS = ("name", "description", *ToolSettings.__annotations__)

@@ -14,6 +14,8 @@ from pydantic import BaseModel
 
 from corral import ExecutionContext, tools_from
 from corral.errors import ConfigError, ToolDefinitionError, ToolError
+from corral.policy import Policy
+from corral.policy.flow import DataFlow
 from corral.sources.mcp import McpServer, tools_of
 from corral.sources.mcp import server as connection
 from tests.sources.mcp.opening import opened
@@ -24,7 +26,10 @@ pytestmark = pytest.mark.anyio
 
 def files() -> MCPServer:
     server = MCPServer("files")
-    read, write = types.ToolAnnotations(read_only_hint=True), types.ToolAnnotations(destructive_hint=True)
+    read, write = (
+        types.ToolAnnotations(read_only_hint=True, open_world_hint=False),
+        types.ToolAnnotations(destructive_hint=True),
+    )
 
     @server.tool(annotations=read)
     def read_file(path: str) -> str:
@@ -44,6 +49,16 @@ def files() -> MCPServer:
 
 def only_touch(tool: types.Tool) -> bool:
     return tool.name == "touch"
+
+
+async def test_hints_of_a_server_loosen_labels_only_if_it_is_trusted() -> None:
+    flow = DataFlow(Policy(texts=['[[label]]\ntools = ["other"]\nuntrusted = true\n[end]']))
+    for trusted, reading in ((False, (True, (), True, ())), (True, (False, (), False, ()))):
+        async with opened(McpServer("files", server=files(), trusted=trusted)) as offered:
+            labels = {name: flow.label(f"files.{name}", offered.tool(name)) for name in offered.names}
+        assert labels["read_file"] == reading
+        assert labels["delete_file"] == (True, (), True, ())
+        assert labels["touch"] == (True, (), True, ())
 
 
 async def test_annotations_become_what_a_tool_is_held_to() -> None:

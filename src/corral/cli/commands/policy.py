@@ -17,7 +17,7 @@ from corral.cli.screen import Screen, counted, printable, screen
 from corral.cli.tool_loading import load_tools
 from corral.errors import ConfigError, PolicyDenied
 from corral.policy import Policy, PolicyCall
-from corral.policy.checks import Judgment, Past, failed_tests, judge, problems
+from corral.policy.checks import Judgment, Past, failed_tests, judge, problems, unlabelled
 
 _MOST_EVENTS = 1_000_000
 _EPILOG = """\
@@ -67,21 +67,23 @@ def _policy(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace, policy: Policy, view: Screen) -> int:
-    problems = [*asyncio.run(_problems(arguments, policy, view)), *failed_tests(policy)]
-    for each in problems:
+    found, notes = asyncio.run(_problems(arguments, policy, view))
+    problems = [*found, *failed_tests(policy)]
+    for each in (*problems, *notes):
         view.out(printable(each))
     rules = sum(len(each.document.rule) for each in policy.rule_sets)
     view.out(f"{counted(rules, 'rule')}, {counted(_tests(policy), 'test')}, {counted(len(problems), 'problem')}")
     return 1 if problems else 0
 
 
-async def _problems(arguments: argparse.Namespace, policy: Policy, view: Screen) -> list[str]:
+async def _problems(arguments: argparse.Namespace, policy: Policy, view: Screen) -> tuple[list[str], list[str]]:
+    """Returns problems of the rules, and notes on tools without labels."""
     if not (arguments.tools or arguments.mcp_configs):
-        return problems(policy)
+        return problems(policy), []
     with moving(view, "loading tools"):
         corral = Corral(load_tools(arguments.tools, arguments.mcp_configs))
         async with corral.connected():
-            return problems(policy, corral.tools)
+            return problems(policy, corral.tools), unlabelled(policy, corral.tools)
 
 
 def _test(arguments: argparse.Namespace, policy: Policy, view: Screen) -> int:  # noqa: ARG001

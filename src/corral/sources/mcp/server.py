@@ -510,6 +510,8 @@ class McpServer(ToolSource):
     """Rate limit of each tool."""
     meta: Callable[[ExecutionContext], Mapping[str, Any]] | None = field(default=None, repr=False)
     """Function that returns the `_meta` to send with a call, such as the user for whom the program runs."""
+    trusted: bool = False
+    """True if a policy that follows data believes `readOnlyHint` and `openWorldHint: false`."""
     required: bool = False
     """True if opening the Corral must fail without this server."""
     connect_timeout_seconds: float = 30.0
@@ -633,11 +635,17 @@ class McpServer(ToolSource):
             rate_limit=self.rate_limit,
             needs_approval=self._approval(tool, hints),
             read_only=hints.read_only_hint is True,
+            untrusted=False if self.trusted and hints.open_world_hint is False else None,
+            changes=self._changes(hints),
+            trusted_hints=self.trusted,
             idempotent=hints.idempotent_hint is True,
             sequential=_has(self.sequential, tool),
             timeout_seconds=self.timeout_seconds,
             validate_output=self.validate_output,
         )
+
+    def _changes(self, hints: types.ToolAnnotations) -> bool | None:
+        return True if hints.destructive_hint is True and not (self.trusted and hints.read_only_hint) else None
 
     def _approval(self, tool: types.Tool, hints: types.ToolAnnotations) -> Approval:
         if callable(self.needs_approval):
