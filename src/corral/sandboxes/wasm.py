@@ -130,8 +130,16 @@ _QUEUE_BYTES = 1 << 20
 class _InstanceProcess(GuestProcess):
     """Instance in a server, as the process of one execution. The server enforces its limits, and reports its end."""
 
+    _head = b""
+    """Beginning of the connection, sent with the first frame: otherwise the server would wake up for it alone."""
+
     def limit_cpu(self, seconds: float, *, again: bool = False) -> None:  # noqa: ARG002
-        self.write_now(struct.pack("<d", seconds))
+        self._head = struct.pack("<d", seconds)
+
+    @override
+    def write_now(self, data: bytes | bytearray | memoryview) -> int:
+        head, self._head = self._head, b""
+        return max(super().write_now(head + data) - len(head), 0) if head else super().write_now(data)
 
     def cpu_time(self) -> None:  # type: ignore[override]
         """Returns None: the server measures it."""
