@@ -568,7 +568,10 @@ class WasmSandbox(ForkProvider):
 
     def _start_process(self, config: SandboxConfig, _in_advance: bool) -> _PlainProcess:
         library, _ = _parts()
-        folder = self._runtime.prepare()
+        try:
+            folder = self._runtime.prepare()
+        except OSError as error:
+            raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
         command = [sys.executable, *_ISOLATED, str(folder / "guest.py"), str(folder / "guest.bin")]
         command += [str(library.parent), str(_image()), str(config.memory_mb), PIPES]
         return _PlainProcess(command, {name: os.environ[name] for name in _VARIABLES if name in os.environ})
