@@ -91,7 +91,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wasmtime_context_set_epoch_deadline": (None, c_void_p, c_uint64),
     "wasmtime_context_set_wasi": (c_void_p, c_void_p, c_void_p),
     "wasi_config_new": (c_void_p,),
-    "wasmtime_func_call_unchecked": (c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, POINTER(c_void_p)),
+    "wasmtime_func_call_unchecked": (c_void_p,),  # its arguments have their types already, which is faster
     "wasmtime_memory_data": (c_void_p, c_void_p, c_void_p),
     "wasmtime_memory_data_size": (c_size_t, c_void_p, c_void_p),
     "wasmtime_error_message": (None, c_void_p, POINTER(_Bytes)),
@@ -240,6 +240,7 @@ class Instance:
         self._call = c.wasmtime_func_call_unchecked
         self._store = c.wasmtime_store_new(engine.pointer, None, None)
         self._context = c.wasmtime_store_context(self._store)
+        self._store_context = c_void_p(self._context)
         try:
             engine.check(c.wasmtime_context_set_wasi(self._context, c.wasi_config_new()))
             c.wasmtime_store_limiter(self._store, engine.memory_bytes, -1, -1, -1, -1)
@@ -252,13 +253,12 @@ class Instance:
         except BaseException:
             self.close()
             raise
-        self._exports: dict[str, int] = {}
+        self._exports: dict[str, c_void_p] = {}
         self._kept: list[_Extern] = []
         self._raw = (c_uint64 * (_MOST_ARGUMENTS * _RAW_BYTES // 8))()
         self._numbers = memoryview(self._raw).cast("B").cast("I")
-        self._raw_address = ctypes.addressof(self._raw)
         self._trap = c_void_p()
-        self._to_trap = byref(self._trap)
+        self._rest = c_void_p(ctypes.addressof(self._raw)), c_size_t(_MOST_ARGUMENTS), byref(self._trap)
         self._base = c.wasmtime_memory_data(self._context, self._export("memory"))
         self._size = self.size
 
@@ -277,7 +277,7 @@ class Instance:
 
         return call
 
-    def _export(self, name: str) -> int:
+    def _export(self, name: str) -> c_void_p:
         address = self._exports.get(name)
         if address is None:
             extern, encoded = _Extern(), name.encode()
@@ -286,7 +286,7 @@ class Instance:
             ):
                 raise WasmError(f"the module does not export {name}")
             self._kept.append(extern)
-            address = self._exports[name] = ctypes.addressof(extern) + _Extern.content.offset
+            address = self._exports[name] = c_void_p(ctypes.addressof(extern) + _Extern.content.offset)
         return address
 
     def call(self, name: str, *arguments: int) -> int:
@@ -302,7 +302,7 @@ class Instance:
             index += _RAW_BYTES // 4
         trap = self._trap
         function = self._exports.get(name) or self._export(name)
-        error = self._call(self._context, function, self._raw_address, _MOST_ARGUMENTS, self._to_trap)
+        error = self._call(self._store_context, function, *self._rest)
         if error or trap.value:
             try:
                 self._engine.check(error, trap)
