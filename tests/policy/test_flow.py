@@ -341,6 +341,29 @@ def test_a_tool_that_nobody_labelled_is_untrusted_and_changes_something() -> Non
     assert flow.label("x", own) == (False, ("cc",), False, ("@acme.com",))
 
 
+def test_addresses_are_looked_for_when_a_call_needs_them_and_in_new_texts_only() -> None:
+    flow = Flow(asked=["Write to bob@partner.example", "x " * 100])
+    program = flow.begin()
+    assert program.unread == len("Write to bob@partner.example") + 200
+    program.read_texts()
+    assert program.unread == 0
+    assert flow.call(program, "send", to="bob@partner.example") == []
+    flow.asked = [*flow.asked, "and to eve@other.example"]
+    program = flow.begin()
+    assert program.unread == len("and to eve@other.example")
+    assert flow.call(program, "send", to="eve@other.example") == []
+    program.seen.persons.add("y" * 262_144)
+    assert flow.call(program, "send", to="bob@partner.example"), "a forgotten text names nothing"
+
+
+def test_what_persons_have_allowed_is_bounded() -> None:
+    seen = Flow().begin().seen
+    for number in range(100):
+        seen.allow("send", "to", f"{number}" + "x" * 10_000)
+    assert len(seen.allowed) == 26
+    assert seen.held < 262_144 + 1_000_000
+
+
 def test_labels_of_a_tools_other_names_only_add_questions() -> None:
     other = _tool("read-mail").with_settings(namespace="evil")
     loose = (
@@ -522,9 +545,9 @@ def test_a_conversation_beyond_the_bound_is_searched_once(monkeypatch: pytest.Mo
     searched: list[str] = []
     find = _Words._find  # pyright: ignore[reportPrivateUsage]
 
-    def counted(words: _Words, text: str) -> None:
+    def counted(words: _Words, text: str, *containers: Any) -> None:
         searched.append(text)
-        find(words, text)
+        find(words, text, *containers)
 
     monkeypatch.setattr(_Words, "_find", counted)
     conversation = [f"write to user{number}@partner.example {'x' * 1_000}" for number in range(600)]
@@ -541,6 +564,7 @@ def test_a_conversation_beyond_the_bound_is_searched_once(monkeypatch: pytest.Mo
     assert len(searched) < 300
     searched.clear()
     assert flow.begin().seen.persons is again
+    assert again.unread == 0
     assert searched == []
 
 

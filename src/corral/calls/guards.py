@@ -598,6 +598,8 @@ def follow_flow(handler: Handler, flow: DataFlow | None) -> Handler:
         if program is None or path in grant.services:
             return await handler(call)
         label = call.label = flow.label(path, call.tool)
+        if label.sends and (size := program.unread):
+            await grant.run_by_size(program.read_texts, size=size)
         call.doubts += program.doubts(path, call.tool, label, call.request.input)
         program.calls(path, label, call.request.input)
         try:

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
+from threading import Lock
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
@@ -162,7 +163,20 @@ class _Words:
         self._texts: OrderedDict[str, None] = OrderedDict()
         self._emails: set[str] = set()
         self._urls: dict[str, list[_Url]] = {}
+        self._new: list[str] = []
+        self._reading = Lock()
+        self._addresses = 0
         self.chars = 0
+
+    @property
+    def unread(self) -> int:
+        """Number of characters in which addresses have not been looked for."""
+        return sum(map(len, self._new))
+
+    @property
+    def held(self) -> int:
+        """Size of the texts and the addresses in them, in characters."""
+        return self.chars + self._addresses * _URL_WORK
 
     def add(self, *texts: str) -> None:
         """Adds texts, the oldest first. Beyond the bound, the oldest ones are forgotten."""
@@ -182,24 +196,33 @@ class _Words:
         if self.chars > _SESSION_CHARS:
             while self.chars > _SESSION_CHARS:
                 self.chars -= len(self._texts.popitem(last=False)[0])
-            self._emails.clear()
-            self._urls.clear()
+            self._emails, self._urls, self._addresses, self._new = set(), {}, 0, []  # a reading thread has the old ones
             added = list(self._texts)
-        for each in added:
-            self._find(each)
+        self._new += added
 
-    def _find(self, text: str) -> None:
+    def read(self) -> None:
+        """Looks for addresses in the new texts. For long texts, call it in a thread; it takes up to a second."""
+        with self._reading:
+            new, emails, urls = self._new, self._emails, self._urls
+            while new:
+                self._find(new[0], emails, urls)
+                new.pop(0)
+
+    def _find(self, text: str, emails: set[str], urls: dict[str, list[_Url]]) -> None:
         for match in _FINDING.finditer(text):
             word = match[0].rstrip(_TRAILING)
             if self._is_source and "@" not in word and "://" not in word and text[match.start() - 1] not in _QUOTES:
                 continue
+            self._addresses += 1
             if "@" in word.partition("/")[0]:
-                self._emails.add(word)
+                emails.add(word)
             elif (url := _Url.parse(word)) is not None:
-                self._urls.setdefault(url.host, []).append(url)
+                urls.setdefault(url.host, []).append(url)
 
     def work(self, part: str) -> int:
         """Returns how many characters `name` searches. Mail addresses are looked up."""
+        if self._new:
+            self.read()
         if len(part) < _SHORTEST or _EMAIL.fullmatch(part):
             return 0
         url = _Url.parse(part)
@@ -209,6 +232,8 @@ class _Words:
 
     def name(self, part: str) -> bool:
         """True if they name a destination as a whole: `mybank.com` does not name `bank.com`."""
+        if self._new:
+            self.read()
         if len(part) < _SHORTEST:
             return False
         if _EMAIL.fullmatch(part):
@@ -418,6 +443,7 @@ class Seen:
         """Whole values in results of trusted tools."""
         self.allowed: set[tuple[str, str, str]] = set()
         """Destinations that a person has allowed for the session: tool, parameter, value."""
+        self._allowed_chars = 0
         self._inputs: dict[str, None] = {}
         self._inputs_chars = 0
         self._outputs: list[_Output] = []
@@ -451,7 +477,8 @@ class Seen:
             if text not in self.trusted and self.chars + len(text) <= _SESSION_CHARS:
                 self.trusted.add(text)
                 self.chars += len(text)
-        self.allowed.update((tool, name, value) for tool, name, value in state["allowed"])
+        for tool, name, value in state["allowed"]:
+            self.allow(tool, name, value)
         if state["inputs"] is None:
             self._inputs_chars = _SESSION_CHARS + 1  # some are not known, and a result might repeat them
         else:
@@ -460,6 +487,18 @@ class Seen:
         for tool, sequence, text in state["outputs"]:
             if (tool, sequence, text) not in known:
                 self.keep(_Output(tool, sequence, text))
+
+    @property
+    def held(self) -> int:
+        """Size of all that it keeps, in characters."""
+        return self.chars + self.persons.held + self._inputs_chars + self._allowed_chars
+
+    def allow(self, tool: str, parameter: str, destination: str) -> None:
+        """Notes that a person has allowed a destination for the session. Those beyond the bound are asked about."""
+        size = len(tool) + len(parameter) + len(destination)
+        if (tool, parameter, destination) not in self.allowed and self._allowed_chars + size <= _SESSION_CHARS:
+            self.allowed.add((tool, parameter, destination))
+            self._allowed_chars += size
 
     def keep(self, output: _Output) -> None:
         """Keeps a result, to tell where a value came from. Those beyond the bound are not kept."""
@@ -576,6 +615,17 @@ class ProgramFlow:
         assert self.flow.store is not None
         self._session.add(await self.flow.store.update_session(self._key, self._change(**options)))
 
+    @property
+    def unread(self) -> int:
+        """Characters that `read_texts` reads, so that `doubts` can be quick."""
+        return self.seen.persons.unread + (self.words.unread if self.is_clean else 0)
+
+    def read_texts(self) -> None:
+        """Looks for addresses in what persons and the program's author wrote. Thread-safe."""
+        self.seen.persons.read()
+        if self.is_clean:
+            self.words.read()
+
     def calls(self, tool: str, label: FlowLabel, value: object) -> None:
         """Notes a call before it runs, because a stream delivers items before it ends."""
         if label.untrusted:
@@ -644,8 +694,8 @@ class ProgramFlow:
     def allow(self, tool: str, doubts: Iterable[Doubt]) -> None:
         """Allows the destinations of these doubts for the rest of the session."""
         for each in doubts:
-            if each.parameter is not None and each.destination is not None and len(self.seen.allowed) < _MOST_SESSIONS:
-                self.seen.allowed.add((tool, each.parameter, each.destination))
+            if each.parameter is not None and each.destination is not None:
+                self.seen.allow(tool, each.parameter, each.destination)
 
     def doubts(self, path: str, tool: Tool, label: FlowLabel, value: object) -> tuple[Doubt, ...]:
         """Returns the reasons why a person has to look at a call; none if it can go on."""
@@ -892,7 +942,7 @@ class DataFlow:
             self._drop()
         self._begun += 1
         if self._begun % _COUNT_EVERY == 0:
-            held = [each.chars + each.persons.chars for each in self._sessions.values()]
+            held = [each.held for each in self._sessions.values()]
             total = sum(held)
             for chars in held:
                 if total <= _ALL_CHARS or len(self._sessions) == 1:

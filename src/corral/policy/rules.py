@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
@@ -27,6 +27,8 @@ _MOST_BYTES = 1_000_000
 _MOST_RULES = 2_000
 _MOST_NAMES = 10_000
 """Maximum number of tools for which matching rules are kept."""
+_PART = 16
+"""Number of rules whose patterns of tools are matched at once."""
 _FEW = 10
 """Number of rules that are judged one by one, and maximum number of parts of more."""
 _MOST_JOINED = 200
@@ -230,6 +232,7 @@ class Globbed:
     def __init__(self, globs: Sequence[str], *, ignore_case: bool) -> None:
         import jsonschema_rs  # takes 0.1 s
 
+        self._is_any = "**" in globs
         pattern = f"{'(?i)' if ignore_case else ''}^(?:{'|'.join(map(_pattern_of, globs))})$"
         options = jsonschema_rs.RegexOptions()
         try:
@@ -241,7 +244,7 @@ class Globbed:
 
     def has(self, names: Iterable[str]) -> bool:
         """True if a pattern matches any of the names."""
-        return any(self._pattern.is_valid(name) for name in names)
+        return self._is_any or any(self._pattern.is_valid(name) for name in names)
 
 
 def _pattern_of(glob: str) -> str:
@@ -274,6 +277,7 @@ class RuleSet:
             raise ConfigError(f"{name}: a label: {error}") from None
         self._organizations = frozenset(name for each in document.rule for name in each.who.organizations)
         self._scopes = frozenset(scope for each in document.rule for scope in each.who.scopes)
+        self._parts = [*_parts(self.rules)]
         self._by_tool: dict[tuple[str, ...], tuple[CompiledRule, ...]] = {}
         self._by_caller: dict[tuple[tuple[str, ...], str | None, frozenset[str]], _Applicable] = {}
         self._applicable: dict[tuple[CompiledRule, ...], _Applicable] = {}
@@ -284,7 +288,13 @@ class RuleSet:
         if rules is None:
             if len(self._by_tool) >= _MOST_NAMES:
                 self._by_tool.clear()
-            rules = self._by_tool[names] = tuple(each for each in self.rules if each.is_about(names))
+            rules = self._by_tool[names] = tuple(
+                each
+                for globbed, part in self._parts
+                if globbed is None or globbed.has(names)
+                for each in part
+                if each.is_about(names)
+            )
         return rules
 
     def _rules_for(self, call: PolicyCall) -> _Applicable:
@@ -342,6 +352,16 @@ class RuleSet:
         if self.default == "deny" and not any(each.rule.do == "allow" for each in about):
             return None
         return "; ".join(dict.fromkeys(each.remark for each in about if each.remark))
+
+
+def _parts(rules: Sequence[CompiledRule]) -> Iterator[tuple[Globbed | None, Sequence[CompiledRule]]]:
+    """Yields the rules in parts, each with the set of tools that one of them might be about; None for any tool."""
+    for start in range(0, len(rules), _PART):
+        part = rules[start : start + _PART]
+        try:
+            yield Globbed([glob for each in part for glob in each.rule.tools], ignore_case=True), part
+        except ValueError:  # too many patterns
+            yield None, part
 
 
 class CompiledRule:
