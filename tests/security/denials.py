@@ -17,6 +17,7 @@ from corral.audit import AuditEvent, AuditSink
 from corral.calls import Call, Grant, Grants, GuardSettings, Handler, pipeline
 from corral.calls.tokens import ExecutionTokens, Key, KeyRing
 from corral.policy import Policy
+from corral.policy.flow import DataFlow
 from corral.tools import ToolRegistry
 from corral.types import CallRequest, Reply
 
@@ -89,6 +90,7 @@ class World:
     rates: RateLimits = field(default_factory=RateLimits)
     approve: Any = None
     policy: Policy | None = None
+    flow: DataFlow | None = None
     audit: AuditLog | None = None
     limits: Limits = field(default_factory=Limits)
     context: ExecutionContext = field(
@@ -104,6 +106,7 @@ class World:
                 rates=self.rates,
                 approve=self.approve,
                 policy=self.policy,
+                flow=self.flow,
                 approval_seconds=0.01,
                 audit=self.audit,
             )
@@ -328,6 +331,19 @@ async def a_call_for_which_no_answer_came_in_time() -> str | None:
 @of("require_approval")
 async def a_call_whose_input_makes_it_need_an_approval() -> str | None:
     return refused(await World().call("pay", {"euros": 10}), "approval_denied", "pay")
+
+
+# --- follow data
+
+
+@of("follow_flow")
+async def a_change_after_untrusted_data_that_nobody_can_be_asked_about() -> str | None:
+    labels = '[[label]]\ntools = ["large"]\nuntrusted = true\n[[label]]\ntools = ["plain"]\nchanges = true\n[end]'
+    flow = DataFlow(Policy(texts=[labels]))
+    world = World(flow=flow)
+    world.grant.flow = flow.begin(world.context, "", ["Read it."])
+    await world.call("large")
+    return refused(await world.call("plain"), "approval_denied", "plain")
 
 
 # --- what comes back, and what is on record
