@@ -247,7 +247,21 @@ async def test_the_functions_of_the_server_and_strings_as_code_are_out_of_reach(
     assert (await corral.execute(program)).value == ["EvalError"] * 5
 
 
-@pytest.mark.parametrize("program", [URLS, LOCALES], ids=["urls", "locales"])
+TEXTS = """
+const bytes = new Uint8Array([0xe4, 0x80, 0x41, 0]), decoder = new TextDecoder();
+const attempt = (make) => { try { return make() } catch (error) { return error.name } };
+const read = (label) => { const decoder = new TextDecoder(label); return [decoder.encoding, decoder.decode(bytes)] };
+return [
+  ...['latin1', ' UTF8 ', 'utf-16le', 'utf-16be', 'ascii'].map(read),
+  attempt(() => new TextDecoder('utf-8', { fatal: true }).decode(bytes)),
+  attempt(() => new TextDecoder('klingon')),
+  decoder.decode(new Uint8Array([0xe2, 0x82]), { stream: true }), decoder.decode(new Uint8Array([0xac])),
+  new TextDecoder('utf-8', { ignoreBOM: true }).decode(new Uint8Array([0xef, 0xbb, 0xbf, 0x41])).length,
+];
+"""
+
+
+@pytest.mark.parametrize("program", [URLS, LOCALES, TEXTS], ids=["urls", "locales", "texts"])
 async def test_answers_are_those_of_v8(corral: Corral, warm_deno: DenoSandbox, program: str) -> None:
     expected = (await open_corral(warm_deno).execute(program)).raise_for_error().value
     assert (await corral.execute(program)).raise_for_error().value == expected
