@@ -59,6 +59,10 @@ POSIX = {
 """Attributes that Windows lacks, in addition."""
 NOT_ON_WINDOWS = frozenset({"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "crypt", "spwd"})
 ROOT = Path(__file__).parents[2]
+COMMANDS = (
+    *("run", "check", "types", "serve", "chat", "shell", "worker", "mcp", "packages", "policy", "audit", "executions"),
+    "doctor",
+)
 GUESTS = ("corral.guest.python.", "corral.shells.memory_worker", "corral.jail.start_launcher")
 """Modules that run in processes of their own, in a jail."""
 BOOT = "corral_boot"
@@ -356,7 +360,12 @@ def main(platform: str, part: str, *_: str) -> None:
         runpy.run_path(sys.argv[0], run_name=BOOT)["boot"]()
     if part == "imports":
         pretend(platform)
-        sys.stdout.write(json.dumps(import_everything()))
+        failed = import_everything()
+        for name in COMMANDS:
+            code, output, errors = command(*name.split(), "--help")
+            if code != 0 or not output.startswith("usage: corral "):
+                failed.append(f"corral {name} --help: {code} {errors}")
+        sys.stdout.write(json.dumps(failed))
         return
     outcomes: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:

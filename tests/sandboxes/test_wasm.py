@@ -136,6 +136,10 @@ LANGUAGE = (
 
 async def test_the_table_of_absent_globals_is_that_of_the_engine(corral: Corral) -> None:
     """It has all globals of programs that the check declares, and those of the language, which are missing here."""
+    page = (Path(__file__).parents[2] / "docs" / "wasm.md").read_text(encoding="utf-8")
+    rows = page.partition("| absent | remedy |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    cells = [row.strip("| ").split(" | ") for row in rows]
+    assert {name: remedy for names, remedy in cells for name in re.findall(r"`(\S+)`", names)} == LACKS
     declared = re.findall(r"^declare (?:var|function) ([^;{(<]+)", GLOBALS.read_text(encoding="utf-8"), re.MULTILINE)
     names = {*LANGUAGE.split(), *(name for line in declared for name in re.findall(r"(?:^|,\s*)([A-Za-z]\w*)", line))}
     program = f"{INTL} const names = {json.dumps(sorted(names))}; return [...names.filter((each) => !(each in globalThis)), ...members.filter((each) => !(each.slice(5) in Intl))]"

@@ -209,7 +209,7 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         if can_limit
         else (
             engine_found,
-            Layer(name="jail", in_force=False, detail=NO_JAIL, remedy=WITHOUT_JAIL),
+            _no_jail(typescript, python),
             *_webassembly(),
         ),
         verdicts=tuple(verdicts),
@@ -217,6 +217,13 @@ def examine(tiers: Sequence[Tier] = _JAILS) -> Examination:
         properties={each.name: getattr(each, chosen) for each in DIFFERENCES} if chosen in _JAILS else {},
         pool_size=1 if can_limit and deno.fork_failure is None else default_size(),
     )
+
+
+def _no_jail(*containments: ContainmentKind | None) -> Layer:
+    """Describes the boundary on a system without jails."""
+    detail = f"{NO_JAIL}: a memory-safe engine stands between programs and this machine, in a process with your rights"
+    remedy = None if all(each == "interpreter" for each in containments) else WITHOUT_JAIL
+    return Layer(name="jail", in_force=False, detail=detail, remedy=remedy)
 
 
 def _engine() -> Path | None:

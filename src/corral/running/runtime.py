@@ -119,7 +119,7 @@ class Runtime:
             accepted = sorted({*missing, *self.containment.accept_unenforced})
             raise LimitNotEnforceable(
                 f"sandbox {provider.name!r} does not enforce {', '.join(missing)} on this system; use one that does, "
-                "such as 'monty' for Python (corral[monty]), or accept it with "
+                "such as 'wasm' for TypeScript or 'monty' for Python (corral[monty,wasm]), or accept it with "
                 f"Containment(accept_unenforced={{{', '.join(map(repr, accepted))}}})"
             )
         return provider

@@ -54,8 +54,8 @@ V = TypeVar("V")
 
 NO_JAIL = "processes can be contained only on Linux"
 WITHOUT_JAIL = (
-    "With sandbox='auto', programs in Python (language='python') also run without a jail, in Monty: "
-    "pip install 'corral[monty]'"
+    "With sandbox='auto', programs also run without a jail, in WebAssembly or in Monty: "
+    "pip install 'corral[monty,wasm]'"
 )
 GUEST_FILE = "guest:"
 """Prefix of an argument that names a file of the guest's code. The file's path in the jail replaces it."""
