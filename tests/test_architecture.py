@@ -170,6 +170,7 @@ ALLOWED: dict[str, set[str]] = {
     "integrations": {
         "__init__",
         "arguments",
+        "bridges",
         "concurrency",
         "egress",
         "errors",

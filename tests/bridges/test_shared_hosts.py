@@ -9,25 +9,35 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
 import httpx
+import httpx2
+import mcp_types as types
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from corral import Approved, Corral, Denied, ExecutionContext, Later, tool
-from corral.bridges.peers import Peers
+from corral.bridges import ASGIApp
+from corral.bridges.peers import Peers, parse_url
 from corral.bridges.peers_redis import RedisPeers
 from corral.bridges.web.request_filter import FORWARDED, PEER_PATH
+from corral.chat import MemoryChats, chat_app
 from corral.errors import DecisionDenied, HostLost, SessionElsewhere, StartFailed
+from corral.integrations.mcp import ask_client, mcp_server
 from corral.sandboxes.selection import Sandboxes
 from corral.sessions import DirectoryStore, Scratch, Sessions
 from corral.sessions import Mount as Files
 from corral.types import ApprovalRequest
 from tests.bridges.http.serving import NO_TLS
 from tests.bridges.peer_host import SECRET
+from tests.bridges.test_peers import balanced
+from tests.chat.conftest import ProgramAgent, parts_of
 from tests.ports import held_port
 from tests.testing.test_bridge_suite import served
 from tests.until import until
@@ -36,7 +46,8 @@ pytestmark = pytest.mark.anyio
 ADA = ExecutionContext(user_id="ada", organization_id="acme", session_id="report")
 WRITE = "open('a.txt', 'w').write('x')"
 LIST = "import os\nreturn sorted(os.listdir())"
-LEASE_SECONDS = 1.0
+LEASE_SECONDS = 30.0
+"""Longer than the event loop of both hosts can stand still."""
 
 
 @pytest.fixture
@@ -60,24 +71,55 @@ def later(_: ApprovalRequest) -> Later:
 
 
 @asynccontextmanager
-async def hosts(redis_url: str, *names: str, **options: Any) -> AsyncGenerator[list[Corral]]:
-    """Hosts in this process, at ports of their own."""
+async def hosts(
+    redis_url: str,
+    *names: str,
+    mounted: Callable[[Corral], ASGIApp] | None = None,
+    lease_seconds: float = LEASE_SECONDS,
+    **options: Any,
+) -> AsyncGenerator[list[Corral]]:
+    """Hosts in this process, at ports of their own, each with an app beside its bridge."""
     async with AsyncExitStack() as stack:
         corrals: list[Corral] = []
         for name in names:
             port = stack.enter_context(held_port())
             url = f"http://127.0.0.1:{port}/bridge"
-            peers = RedisPeers(name, url, redis_url, lease_seconds=LEASE_SECONDS, prefix=f"{id(stack)}:")
-            corral = Corral([pay], bridge="pipe", peers=peers, check=False, approve=later, **options)
-            app = Starlette(routes=[Mount("/bridge", corral.remote.asgi_app())])
-            await stack.enter_async_context(served(app, port))
+            peers = RedisPeers(name, url, redis_url, lease_seconds=lease_seconds, prefix=f"{id(stack)}:")
+            settings: dict[str, Any] = {"approve": later, **options}
+            corral = Corral([pay], peers=peers, check=False, **settings)
+            routes = [Mount("/bridge", corral.remote.asgi_app())]
+            app = None if mounted is None else mounted(corral)
+            await stack.enter_async_context(
+                served(Starlette(routes=routes if app is None else [*routes, Mount("/", app)]), port)
+            )
             corrals.append(await stack.enter_async_context(corral))
+            if isinstance(app, Starlette):
+                await stack.enter_async_context(app.router.lifespan_context(app))
         yield corrals
 
 
 def peers_of(corral: Corral) -> RedisPeers:
     assert isinstance(corral.peers, RedisPeers)
     return corral.peers
+
+
+def port_of(corral: Corral) -> int:
+    port = urlsplit(peers_of(corral)._own_url).port
+    assert port is not None
+    return port
+
+
+def forwarded_by(corral: Corral) -> list[str]:
+    """The paths of requests that this host forwards from now on."""
+    peers, paths = peers_of(corral), list[str]()
+    forward = peers.forward
+
+    async def noted(host: str, scope: Any, receive: Any, send: Any, *, app: str | None = None) -> None:
+        paths.append(f"{scope['method']} {scope['path']}")
+        await forward(host, scope, receive, send, app=app)
+
+    peers.forward = noted
+    return paths
 
 
 async def run(corral: Corral, source: str, context: ExecutionContext = ADA) -> Any:
@@ -89,6 +131,9 @@ async def run(corral: Corral, source: str, context: ExecutionContext = ADA) -> A
 # --- sessions by name
 
 
+@pytest.mark.matrix(
+    "test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis: here with sessions and files"
+)
 async def test_a_session_is_open_at_one_host_at_a_time(redis_url: str, warm: Sandboxes) -> None:
     async with hosts(redis_url, "a", "b", sandbox=warm, sessions=Sessions()) as [a, b]:
         await run(a, WRITE)
@@ -104,12 +149,14 @@ async def test_a_session_is_open_at_one_host_at_a_time(redis_url: str, warm: San
         assert await run(b, LIST) == []
 
 
-@pytest.mark.matrix("test_a_session_is_open_at_one_host_at_a_time: here the host does not renew its lease")
+@pytest.mark.matrix(
+    "test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis: here the host does not renew its lease"
+)
 async def test_a_host_whose_lease_ends_loses_its_sessions_and_stores_nothing_of_them(
     redis_url: str, warm: Sandboxes, tmp_path: Path
 ) -> None:
     sessions = Sessions(files=(Files("/workspace", Scratch(store=DirectoryStore(tmp_path))),))
-    async with hosts(redis_url, "a", "b", sandbox=warm, sessions=sessions) as [a, b]:
+    async with hosts(redis_url, "a", "b", sandbox=warm, sessions=sessions, lease_seconds=2.0) as [a, b]:
         await run(a, WRITE)
         lease = await peers_of(a).hold(ADA, lambda: None)
         async with a.start(
@@ -150,11 +197,8 @@ async def stop_renewing(corral: Corral) -> None:
     await asyncio.wait([renewing])
 
 
-@pytest.mark.matrix(
-    "test_a_session_is_open_at_one_host_at_a_time: here several users of one lease, and a Redis without its data"
-)
 async def test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis(redis_url: str) -> None:
-    async with hosts(redis_url, "a", "b") as [a, b]:
+    async with hosts(redis_url, "a", "b", lease_seconds=2.0) as [a, b]:
         lost: list[str] = []
         one, other = [await peers_of(a).hold(ADA, lambda: lost.append("one")) for _ in range(2)]
         assert await peers_of(b).holder(ADA) == "a"
@@ -303,3 +347,128 @@ async def test_messages_among_hosts_need_the_proof_of_a_peer_and_their_own_body(
             assert await status(proof(empty, PEER_PATH + other), path=PEER_PATH + other) in (404, 502)
         await b.executions.settle(name, {1: Approved()})
         assert await answer() == "paid 5"
+
+
+# --- MCP
+
+
+async def agree(context: object, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"approve": True})
+
+
+def mcp_app(corral: Corral) -> ASGIApp:
+    return mcp_server(corral).streamable_http_app()
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+@pytest.mark.matrix("test_a_call_is_decided_at_any_host: here requests of MCP are forwarded")
+async def test_mcp_clients_need_no_particular_host(redis_url: str, warm: Sandboxes, mode: str) -> None:
+    async with (
+        hosts(redis_url, "a", "b", sandbox=warm, approve=ask_client, mounted=mcp_app) as [a, b],
+        balanced(port_of(a), port_of(b)) as port,
+        httpx2.AsyncClient(limits=httpx2.Limits(max_keepalive_connections=0), timeout=60) as http,
+    ):
+        paths = forwarded_by(a), forwarded_by(b)
+        url = f"http://127.0.0.1:{port}/mcp"
+        async with Client(
+            streamable_http_client(url, http_client=http), mode=mode, elicitation_callback=agree
+        ) as client:
+            assert len((await client.list_tools()).tools) == 3
+            for number in range(3):
+                result: Any = await client.call_tool(
+                    "execute_code", {"code": f"return await tools.pay({{ euros: {number} }})"}
+                )
+                assert result.structured_content["value"] == f"paid {number}"
+        assert paths[0] or paths[1], "each request of the client arrived at the host of its session"
+
+
+@pytest.mark.matrix("test_a_killed_host_is_lost_at_once_and_unknown_after_its_lease: here sessions of MCP")
+async def test_mcp_sessions_of_no_host_are_unknown_and_those_of_a_lost_host_fail(redis_url: str) -> None:
+    async with hosts(redis_url, "a", "b", mounted=mcp_app) as [a, b], httpx.AsyncClient(verify=NO_TLS) as http:
+        url = f"http://127.0.0.1:{port_of(b)}/mcp"
+        headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+        request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        for session in ("a.0", "b.0", "nobody.0", "0", "a.", "."):
+            answer = await http.post(url, json=request, headers={**headers, "mcp-session-id": session})
+            assert (answer.status_code, answer.json()["error"]["message"]) == (404, "Session not found"), session
+        peers_of(b)._urls["a"] = parse_url("a", "http://127.0.0.1:1/bridge")
+        answer = await http.post(url, json=request, headers={**headers, "mcp-session-id": "a.0"})
+        assert (answer.status_code, answer.json()["jsonrpc"]) == (502, "2.0")
+        assert "the host 'a' of this execution does not answer" in answer.json()["error"]["message"]
+        assert await a.executions.waiting() == ()
+
+
+# --- the chat
+
+
+@pytest.mark.matrix("test_a_call_is_decided_at_any_host: here requests of the chat page are forwarded")
+async def test_a_chat_needs_no_particular_host(redis_url: str, warm: Sandboxes) -> None:
+    store, agents = MemoryChats(), list[ProgramAgent]()
+
+    def chat(corral: Corral) -> ASGIApp:
+        agents.append(ProgramAgent(corral))
+
+        def authenticate(request: Any) -> ExecutionContext | None:
+            user = request.headers.get("x-user")
+            return None if user is None else ExecutionContext(user_id=user)
+
+        return chat_app(corral, agents[-1], authenticate=authenticate, store=store)
+
+    async with (
+        hosts(redis_url, "a", "b", sandbox=warm, sessions=Sessions(), mounted=chat) as [a, b],
+        AsyncExitStack() as stack,
+    ):
+        one, other = [
+            await stack.enter_async_context(
+                httpx.AsyncClient(
+                    base_url=f"http://127.0.0.1:{port_of(each)}", headers={"x-user": "ann"}, verify=NO_TLS, timeout=60
+                )
+            )
+            for each in (a, b)
+        ]
+        answers: list[httpx.Response] = []
+
+        def message(text: str, number: int) -> dict[str, Any]:
+            parts = [{"type": "text", "text": text}]
+            return {"id": "talk", "messages": [{"id": f"m{number}", "role": "user", "parts": parts}]}
+
+        async def follow() -> None:
+            answers.append(await other.get("/api/chat/talk/stream"))
+
+        async with anyio.create_task_group() as tasks:
+
+            async def send() -> None:
+                source = "return await tools.pay({ euros: 5 })"
+                answers.append(await one.post("/api/chat", json=message(source, 1)))
+
+            tasks.start_soon(send)
+            await until(a._runtime.parked.requests)
+            [call] = a._runtime.parked.requests()
+            tasks.start_soon(follow)
+            assert (await other.get("/api/conversations/talk")).json()["running"]
+            assert (await other.post("/api/chat", json=message("return 1", 2))).status_code == 409
+            assert (await other.get(f"/api/executions/{call.execution_id}")).json()["status"] == "waiting"
+            [listed] = (await other.get("/api/conversations")).json()
+            assert listed["waiting"]
+            path = f"/api/approvals/{call.execution_id}/{call.sequence}"
+            bob = {"x-user": "bob"}
+            assert (await other.post(path, json={"approved": True}, headers=bob)).status_code == 409
+            assert (await other.get(f"/api/executions/{call.execution_id}", headers=bob)).status_code == 404
+            assert (await other.post(path, json={"approved": True})).status_code == 200
+        for answer in answers:
+            last = [part["data"] for part in parts_of(answer) if part["type"] == "data-execution"][-1]
+            assert (last["status"], last["value"]) == ("succeeded", "paid 5")
+        # The session of the conversation is open at a, so its programs go there: they share files.
+        paths = forwarded_by(b)
+        source = "import { writeFileSync } from 'node:fs'; writeFileSync('a.txt', 'text')"
+        wrote = parts_of(await one.post("/api/chat", json=message(source, 2)))
+        [*_, execution] = [part["data"]["id"] for part in wrote if part["type"] == "data-execution"]
+        file = await other.get(f"/api/executions/{execution}/file", params={"path": "/workspace/a.txt"})
+        assert (file.status_code, file.text) == (200, "text")
+        assert paths == [f"GET /api/executions/{execution}/file"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: other.post("/api/chat", json=message("wait", 3)))
+            await agents[0].waits.wait()
+            assert (await other.post("/api/chat/talk/stop")).json() == {"stopped": True}
+        assert not agents[1].waits.is_set()
+        assert (await other.get("/api/chat/talk/stream")).status_code == 204

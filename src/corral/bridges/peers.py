@@ -428,7 +428,7 @@ class _Request:
 
 
 class _Unshared:
-    """Lease that no other host knows of."""
+    """Lease that other hosts do not see."""
 
     is_held = True
 

@@ -310,7 +310,7 @@ class RedisPeers(Peers):
 
     @property
     def is_joined(self) -> bool:
-        """True while no other host can take over what this host holds."""
+        """True while no other host can take over the sessions of this one."""
         return _now() < self._joined_until
 
     @override

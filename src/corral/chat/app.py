@@ -27,14 +27,15 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from corral import Approved, ConfigError, Corral, Denied, ExecutionContext, ExecutionResult
-from corral.bridges.base import ASGIApp
+from corral.bridges.base import ASGIApp, PeerHosts
 from corral.bridges.web.request_filter import RequestFilter, RequestHead
 from corral.calls.rates import Bucket, MemoryRates
 from corral.chat.entrance import SecurityHeaders, asset, index_page, notice_page
 from corral.chat.runs import ExecutionRecord, Owner, Replies, Reply, as_recorded, is_open, owner_of, short
 from corral.chat.stores import ChatStore, Conversation, MemoryChats
 from corral.chat.turn import ChatAgent, ChatTurn, Message, Part, text_of_message, texts_of
-from corral.errors import CorralError, DecisionDenied
+from corral.concurrency.kept import Lease
+from corral.errors import CorralError, DecisionDenied, HostLost, MalformedMessage, SessionElsewhere, StartFailed
 from corral.events import Event
 from corral.integrations.kit import RESULT_FOLLOWS, carrying
 from corral.logs import get_logger
@@ -239,11 +240,44 @@ def chat_app(
         options_of="chat_app",
         same_origin=True,
     )
+    if corral.peers is not None:
+        server.name_among_peers = corral.peers.serve("chat", filtered)
     return SecurityHeaders(filtered)
 
 
 def _refusal(_head: RequestHead, error: CallError, status: int) -> ASGIApp:
     return JSONResponse({"error": error.message}, status)
+
+
+class _ElsewhereError(Exception):
+    """Another host has the conversation of a request."""
+
+    def __init__(self, host: str, body: bytes) -> None:
+        super().__init__(host)
+        self.host = host
+        self.body = body
+
+
+class _Forwarded(Response):
+    """Response of another host, which gets the request."""
+
+    def __init__(self, peers: PeerHosts, app: str, elsewhere: _ElsewhereError) -> None:
+        super().__init__()
+        self._peers = peers
+        self._app = app
+        self._elsewhere = elsewhere
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        unread = [self._elsewhere.body]
+
+        async def again() -> Any:
+            return {"type": "http.request", "body": unread.pop()} if unread else await receive()
+
+        try:
+            await self._peers.forward(self._elsewhere.host, scope, again, send, app=self._app)
+        except (HostLost, MalformedMessage) as error:
+            await JSONResponse({"error": str(error)}, 502)(scope, receive, send)
 
 
 @dataclass(eq=False)
@@ -257,6 +291,8 @@ class _ChatServer:
     bounds: ChatBounds
 
     def __post_init__(self) -> None:
+        self.name_among_peers = ""
+        self._releasing: set[asyncio.Future[None]] = set()
         self._rates = MemoryRates()
         self._replies = Replies(self.corral, self._keep)
         self._due: dict[str, ExecutionContext] = {}
@@ -273,7 +309,7 @@ class _ChatServer:
                 yield
             finally:
                 await self._replies.aclose()
-                await asyncio.gather(*self._continuing, return_exceptions=True)
+                await asyncio.gather(*self._continuing, *self._releasing, return_exceptions=True)
                 await self.store.aclose()
 
         return Starlette(
@@ -295,7 +331,7 @@ class _ChatServer:
                 Route("/api/approvals/{execution}/{sequence:int}", self._decide, methods=["POST"]),
                 Route("/assets/{name}", asset),
             ],
-            exception_handlers={HTTPException: _error},
+            exception_handlers={HTTPException: _error, _ElsewhereError: self._forwarded},
             lifespan=lifespan,
         )
 
@@ -312,26 +348,91 @@ class _ChatServer:
         context = await self._caller(request)
         return JSONResponse({"title": self.title, "suggestions": list(self.suggestions), "user": context.user_id})
 
+    # --- several hosts
+
+    async def _forwarded(self, _request: Request, elsewhere: Exception) -> Response:
+        assert isinstance(elsewhere, _ElsewhereError)
+        assert self.corral.peers is not None
+        return _Forwarded(self.corral.peers, self.name_among_peers, elsewhere)
+
+    async def _expect_here(
+        self, request: Request, context: ExecutionContext, conversation_id: str | None, body: bytes = b""
+    ) -> None:
+        """Has another host answer a request, if that has its conversation. `body` is the part that was read of it."""
+        peers = self.corral.peers
+        if peers is None or peers.sender_of(request.scope) is not None or not conversation_id:
+            return
+        if self._replies.find(owner_of(context), conversation_id) is None:
+            host = await peers.holder(context.model_copy(update={"session_id": conversation_id}))
+            if host is not None:
+                raise _ElsewhereError(host, body)
+
+    async def _hold(self, context: ExecutionContext, conversation_id: str) -> Lease | None:
+        """Takes the lease of a conversation for a reply. It is also that of the session in which its programs run.
+
+        Raises:
+            SessionElsewhere: another host has it.
+        """
+        peers = self.corral.peers
+        if peers is None:
+            return None
+        session = context.model_copy(update={"session_id": conversation_id})
+
+        def lost() -> None:
+            if (reply := self._replies.find(owner_of(context), conversation_id)) is not None:
+                reply.cancel()
+
+        try:
+            return await peers.hold(session, lost)
+        except SessionElsewhere:
+            raise
+        except StartFailed as error:
+            raise HTTPException(503, str(error)) from error
+
+    async def _held(
+        self, request: Request, context: ExecutionContext, conversation_id: str, body: bytes
+    ) -> Lease | None:
+        """Takes the lease for a request, which the host that has it by now answers."""
+        try:
+            return await self._hold(context, conversation_id)
+        except SessionElsewhere as error:
+            if self.corral.peers is None or self.corral.peers.sender_of(request.scope) is not None:
+                raise HTTPException(502, str(error)) from error
+            raise _ElsewhereError(error.host, body) from error
+
+    def _release(self, lease: Lease | None) -> None:
+        if lease is not None:
+            releasing = asyncio.ensure_future(lease.release())
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+
     # --- conversations
 
     async def _chat(self, request: Request) -> Response:
         context = await self._caller(request)
         owner = owner_of(context)
-        request_body = _validated(_ChatRequest, await self._body(request))
+        body = await self._body(request)
+        request_body = _validated(_ChatRequest, body)
+        await self._expect_here(request, context, request_body.id, body)
         message = self._user_message(request_body.messages[-1])
         await self._expect_room(owner, request_body.id)
         await self._take(owner)
-        conversation = await self.store.load(owner, request_body.id) or Conversation(id=request_body.id)
-        before = [each["id"] for each in conversation.messages]
-        if message["id"] in before:  # the user edited it, or wants another reply
-            del conversation.messages[before.index(message["id"]) :]
-        self._expect_short(conversation)
-        conversation.messages.append(message)
-        conversation.updated = time.time()
-        if not conversation.title:
-            conversation.title = text_of_message(message)[:_TITLE_CHARS]
-        await self._expect_room(owner, request_body.id)  # another tab may have been faster
-        reply = self._start(conversation, context, owner)
+        lease = await self._held(request, context, request_body.id, body)
+        try:
+            conversation = await self.store.load(owner, request_body.id) or Conversation(id=request_body.id)
+            before = [each["id"] for each in conversation.messages]
+            if message["id"] in before:  # the user edited it, or wants another reply
+                del conversation.messages[before.index(message["id"]) :]
+            self._expect_short(conversation)
+            conversation.messages.append(message)
+            conversation.updated = time.time()
+            if not conversation.title:
+                conversation.title = text_of_message(message)[:_TITLE_CHARS]
+            await self._expect_room(owner, request_body.id)  # another tab may have been faster
+        except BaseException:
+            self._release(lease)
+            raise
+        reply = self._start(conversation, context, owner, lease=lease)
         await reply.save(None)
         return self._stream(reply)
 
@@ -359,7 +460,9 @@ class _ChatServer:
             conversation
             for each in waiting
             if owner_of(each.context) == owner and (conversation := each.context.session_id) is not None
-            if each.status == "paused" or self._replies.find(owner, conversation) is not None
+            if each.status == "paused"
+            or self.corral.peers is not None
+            or self._replies.find(owner, conversation) is not None
         }
 
     async def _take(self, owner: Owner) -> None:
@@ -379,7 +482,9 @@ class _ChatServer:
         owner: Owner,
         agent: ChatAgent | None = None,
         earlier: Message | None = None,
+        lease: Lease | None = None,
     ) -> Reply:
+        """Begins a reply, at whose end the lease is released."""
         writing = asyncio.Lock()  # a store can reorder concurrent writes
 
         async def save(message: Message | None) -> None:
@@ -400,6 +505,7 @@ class _ChatServer:
         )
         seconds = self.bounds.reply_seconds
         reply = self._replies.start(turn, owner, agent or self.agent, seconds=seconds, save=save, earlier=earlier)
+        reply.task.add_done_callback(lambda _: self._release(lease))
         reply.task.add_done_callback(lambda _: self._continue_due(owner))
         return reply
 
@@ -430,19 +536,29 @@ class _ChatServer:
         data = await self._found(owner, execution_id)
         if data is None or data["session"] is None:
             return
-        conversation = await self.store.load(owner, data["session"]) or Conversation(
-            id=data["session"], title=data.get("title", "")[:_TITLE_CHARS]
-        )
+        try:
+            lease = await self._hold(context, data["session"])
+        except (SessionElsewhere, HTTPException):
+            self._due[execution_id] = context
+            return
+        try:
+            conversation = await self.store.load(owner, data["session"]) or Conversation(
+                id=data["session"], title=data.get("title", "")[:_TITLE_CHARS]
+            )
+        except BaseException:
+            self._release(lease)
+            raise
         # Nothing is awaited from here until the reply is in its place.
         if self._replies.find(owner, conversation.id) or self._replies.count(owner) >= self.bounds.replies:
             self._due[execution_id] = context
+            self._release(lease)
             return
         self._replies.paused[execution_id] = deepcopy(data)
         last = conversation.messages[-1] if conversation.messages else None
         is_last = last is not None and any(part.get("id") == execution_id for part in last["parts"])
         call = data["toolCallId"] if is_last else None
         agent = _Continuation(self.corral, self.agent, partial(self.corral.executions.resume, execution_id), call)
-        self._start(conversation, context, owner, agent, deepcopy(last) if is_last else None)
+        self._start(conversation, context, owner, agent, deepcopy(last) if is_last else None, lease)
 
     async def _found(self, owner: Owner, execution_id: str) -> dict[str, Any] | None:
         """Returns the data of an execution that was seen last."""
@@ -480,8 +596,9 @@ class _ChatServer:
         return {"id": message.id, "role": "user", "parts": [{"type": "text", "text": text} for text in texts]}
 
     async def _resume(self, request: Request) -> Response:
-        owner = owner_of(await self._caller(request))
-        reply = self._replies.find(owner, request.path_params["conversation"])
+        context = await self._caller(request)
+        await self._expect_here(request, context, request.path_params["conversation"])
+        reply = self._replies.find(owner_of(context), request.path_params["conversation"])
         return Response(status_code=204) if reply is None else self._stream(reply)
 
     def _stream(self, reply: Reply) -> Response:
@@ -497,8 +614,9 @@ class _ChatServer:
         return StreamingResponse(lines(), media_type="text/event-stream", headers=_STREAM_HEADERS)
 
     async def _stop(self, request: Request) -> Response:
-        owner = owner_of(await self._caller(request))
-        reply = self._replies.find(owner, request.path_params["conversation"])
+        context = await self._caller(request)
+        await self._expect_here(request, context, request.path_params["conversation"])
+        reply = self._replies.find(owner_of(context), request.path_params["conversation"])
         if reply is not None:
             reply.stop()
         return JSONResponse({"stopped": reply is not None})
@@ -523,6 +641,7 @@ class _ChatServer:
     async def _conversation(self, request: Request) -> Response:
         context = await self._caller(request)
         owner, conversation_id = owner_of(context), cast("str", request.path_params["conversation"])
+        await self._expect_here(request, context, conversation_id)
         while True:
             reply = self._replies.find(owner, conversation_id)
             conversation = await self.store.load(owner, conversation_id)
@@ -544,8 +663,10 @@ class _ChatServer:
         )
 
     async def _delete(self, request: Request) -> Response:
-        owner = owner_of(await self._caller(request))
+        context = await self._caller(request)
+        owner = owner_of(context)
         conversation_id: str = request.path_params["conversation"]
+        await self._expect_here(request, context, conversation_id)
         if self._replies.find(owner, conversation_id) is not None:
             raise HTTPException(409, "a reply in this conversation is in progress; stop it first")
         await self.store.delete(owner, conversation_id)
@@ -568,10 +689,11 @@ class _ChatServer:
         show = "image" in request.query_params
         return await download(self.corral, context, data, path, self.bounds.file_bytes, as_image=show)
 
-    async def _record(self, request: Request, context: ExecutionContext) -> dict[str, Any]:
+    async def _record(self, request: Request, context: ExecutionContext, body: bytes = b"") -> dict[str, Any]:
         data = await self._found(owner_of(context), request.path_params["execution"])
         if data is None:
             raise HTTPException(404, "there is no such execution")
+        await self._expect_here(request, context, data["session"], body)
         return await self._current(context, data, runs=True)
 
     async def _status(self, context: ExecutionContext, data: Mapping[str, Any]) -> str:
@@ -597,8 +719,9 @@ class _ChatServer:
     async def _fork(self, request: Request) -> Response:
         """Runs a program again from one of its calls on, as a reply in its conversation."""
         context = await self._caller(request)
-        owner, options = owner_of(context), _validated(_ForkRequest, await self._body(request))
-        data = await self._record(request, context)
+        body = await self._body(request)
+        owner, options = owner_of(context), _validated(_ForkRequest, body)
+        data = await self._record(request, context, body)
         await self._status(context, data)
         session = data["session"] or ""
         await self._take(owner)
@@ -606,16 +729,23 @@ class _ChatServer:
         if conversation is None:
             raise HTTPException(409, "the conversation of the execution was deleted, so it cannot be run again there")
         self._expect_short(conversation)
-        await self._expect_room(owner, session)
+        lease = await self._held(request, context, session, body)
+        try:
+            await self._expect_room(owner, session)
+        except BaseException:
+            self._release(lease)
+            raise
         run = partial(self.corral.executions.fork, data["id"], at=options.at, source=options.source)
-        self._start(conversation, context, owner, _Continuation(self.corral, self.agent, run, None, "run again"))
+        agent = _Continuation(self.corral, self.agent, run, None, "run again")
+        self._start(conversation, context, owner, agent, lease=lease)
         return JSONResponse({"conversation": session})
 
     async def _roll_back(self, request: Request) -> Response:
         """Undoes all changes of an execution, or those from a call on."""
         context = await self._caller(request)
-        until = _validated(_RollbackRequest, await self._body(request)).until
-        data = await self._record(request, context)
+        body = await self._body(request)
+        until = _validated(_RollbackRequest, body).until
+        data = await self._record(request, context, body)
         await self._status(context, data)
         await self._take(owner_of(context))
         with _refused():
@@ -639,7 +769,8 @@ class _ChatServer:
 
     async def _decide(self, request: Request) -> Response:
         context = await self._caller(request)
-        decision = _validated(_DecisionRequest, await self._body(request))
+        body = await self._body(request)
+        decision = _validated(_DecisionRequest, body)
         execution_id: str = request.path_params["execution"]
         sequence: int = request.path_params["sequence"]
         owner = owner_of(context)
@@ -655,6 +786,7 @@ class _ChatServer:
             ),
             None,
         )
+        await self._expect_here(request, context, None if call is None else call.context.session_id, body)
         allow = Approved if call is None or call.reason is None else Retry
         by = context.user_id
         decided = allow(by=by) if decision.approved else Denied(decision.reason, by=by)
@@ -668,7 +800,8 @@ class _ChatServer:
         return JSONResponse({"decision": decided.type})
 
     async def _keep(self, record: ExecutionRecord) -> None:
-        await self.store.save_execution(record.owner, record.data)
+        async with record.storing:
+            await self.store.save_execution(record.owner, record.data)
         if record.data["status"] == "paused" and record.context is not None:
             await self._continue(record.data["id"], record.context)  # if it was decided before it paused
 

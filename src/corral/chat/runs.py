@@ -82,6 +82,8 @@ class ExecutionRecord:
         """`paused`: data of the execution when it paused; its time has stood still since then."""
         self.owner = owner_of(started)
         self.session_id = started.session_id or ""
+        self.storing = asyncio.Lock()
+        """Held while it is stored, because a store can reorder concurrent writes."""
         self.context: ExecutionContext | None = None
         """Caller of the reply in which it runs."""
         self._began = started.time - (0.0 if paused is None else paused.get("duration", 0.0))
@@ -686,6 +688,8 @@ class Replies:
 
     def __init__(self, corral: Corral, keep: Callable[[ExecutionRecord], Awaitable[None]]) -> None:
         self._keep = keep
+        self._is_shared = corral.peers is not None
+        """True if other hosts look for executions in the store while they run."""
         self._replies: dict[tuple[Owner, str], Reply] = {}
         self._records: OrderedDict[str, ExecutionRecord] = OrderedDict()
         self.paused: dict[str, dict[str, Any]] = {}
@@ -745,7 +749,7 @@ class Replies:
         record.see(event)
         if record.data["status"] == "cancelled" and self._is_closing:
             record.data["halted"] = True  # by the server's end: a durable one can be continued
-        if record.finished:
+        if record.finished or (self._is_shared and isinstance(event, ExecutionStarted)):
             keeping = asyncio.ensure_future(self._keep(record))
             self._keeping.add(keeping)
             keeping.add_done_callback(self._kept)

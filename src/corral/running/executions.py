@@ -192,11 +192,12 @@ class Executions:
 
     @checked
     async def waiting(
-        self, *, user_id: str | None = None, organization_id: str | None = None
+        self, *, user_id: str | None = None, organization_id: str | None = None, elsewhere: bool = True
     ) -> tuple[PendingExecution, ...]:
         """Returns the executions whose calls wait for decisions, in this process, at its peers or in the ledger.
 
         The longest waiting come first. `user_id` and `organization_id` select the executions of one caller.
+        `elsewhere=False` does not ask the peers.
 
         Raises:
             LedgerError: the ledger cannot be read.
@@ -221,7 +222,7 @@ class Executions:
                 asked.setdefault(request.execution_id, {}).setdefault(request.sequence, request)
                 if status == "paused":
                     paused.add(request.execution_id)
-        if self._peers is not None:
+        if self._peers is not None and elsewhere:
             for request in await self._peers.waiting():
                 if _is_of(request.context, query):
                     asked.setdefault(request.execution_id, {}).setdefault(request.sequence, request)

@@ -127,7 +127,7 @@ def unpack_request(
     sequence: int,
     contexts: dict[str, ExecutionContext] | None = None,
 ) -> tuple[bytes, ApprovalRequest]:
-    """Reads what `pack_request` has packed."""
+    """Reads a request from its form in `pack_request`."""
     body: dict[str, Any] = from_json(packed)
     text, tagged = body["input"] or (None, False)
     contexts = {} if contexts is None else contexts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 from collections import OrderedDict
@@ -16,6 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 from mcp import MCPError
 from mcp.server import Server, ServerRequestContext
+from mcp.server.streamable_http_manager import DEFAULT_MAX_REQUEST_BODY_SIZE, RequestBodyLimitMiddleware
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -25,9 +27,11 @@ from mcp_types import (
     CallToolResult,
     ElicitRequest,
     EmptyResult,
+    ErrorData,
     InputRequests,
     InputRequiredResult,
     InputResponses,
+    JSONRPCError,
     ListToolsResult,
     LoggingLevel,
     LoggingMessageNotification,
@@ -38,13 +42,26 @@ from mcp_types import (
 )
 from mcp_types import Tool as McpTool
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from typing_extensions import override
 
 from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, ExecutionResult, Later, Tool
 from corral.arguments import checked
+from corral.bridges import PeerHosts
 from corral.concurrency.fairness import Shares
 from corral.concurrency.threads import run_in_own_thread
-from corral.errors import AccessDenied, CorralError, ExecutionCancelled, RateLimited, SandboxError
+from corral.errors import (
+    AccessDenied,
+    CorralError,
+    ExecutionCancelled,
+    HostLost,
+    MalformedMessage,
+    RateLimited,
+    SandboxError,
+)
 from corral.events import ConsoleOutput, Event, ToolCallFinished, ToolCallProgress, ToolCallStarted
 from corral.integrations.kit import Decide, Pause, context_for, run_durably
 from corral.integrations.mcp.elicitation import (
@@ -269,6 +286,8 @@ class Programs:
     def part(self, program: Program) -> str:
         """Detaches a program from its client. Returns the state with which it can be resumed once."""
         state = secrets.token_urlsafe(32)
+        if self.corral.peers is not None:
+            state = f"{self.corral.peers.name}.{state}"
         self._away[state] = program
         program.leave(lambda: self._away.pop(state, None))
         return state
@@ -346,17 +365,17 @@ class Program(Client):
     async def _wait(self) -> InputRequests:
         """Waits until the program has ended or has questions."""
         while self._result is None and not self._ended.is_set():
+            changed = self._changed = anyio.Event()  # before the questions are read, or news meanwhile would be missed
             if await self._unanswered():
                 await anyio.sleep(_TOGETHER_SECONDS)
                 if questions := await self._unanswered():
                     return questions
             else:
-                self._changed = anyio.Event()
-                await self._changed.wait()
+                await changed.wait()
         return {}
 
     async def _unanswered(self) -> InputRequests:
-        waiting = await self._programs.corral.executions.waiting()
+        waiting = await self._programs.corral.executions.waiting(elsewhere=False)
         pending = {(call.execution_id, call.sequence) for each in waiting for call in each.calls}
         return {
             key: form
@@ -417,7 +436,8 @@ def mcp_server(
     Serving the result raises ConfigError if the language is not supported, or the budget is too small.
     """
     served = _Served(corral, language, context, budget_tokens, programs_at_once, env)
-    server = Server(
+    made = Server[Programs] if corral.peers is None else partial(_PeerServer, corral.peers)
+    server = made(
         name,
         version=version("corral"),
         instructions=_INSTRUCTIONS,
@@ -429,6 +449,92 @@ def mcp_server(
     # Not with `on_set_logging_level`, about which the SDK warns. Clients of the handshake era use the request.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, served.set_level)
     return server
+
+
+class _PeerServer(Server[Programs]):
+    """Server of one of several hosts, whose app passes requests on to the host of their session."""
+
+    def __init__(self, peers: PeerHosts, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._peers = peers
+
+    @override
+    def streamable_http_app(
+        self, *, max_request_body_size: int = DEFAULT_MAX_REQUEST_BODY_SIZE, **options: Any
+    ) -> Starlette:
+        app = super().streamable_http_app(max_request_body_size=max_request_body_size, **options)
+        name = self._peers.serve("mcp", app)
+        manager = self.session_manager
+        among_peers = _AmongPeers(manager.asgi_app, self._peers, name)
+        manager.asgi_app = RequestBodyLimitMiddleware(among_peers, max_request_body_size)
+        return app
+
+
+class _AmongPeers:
+    """App that passes requests on to the host that has their session, or the program whose questions they answer.
+
+    Session ids and states of programs begin with the name of their host.
+    """
+
+    def __init__(self, app: ASGIApp, peers: PeerHosts, name: str) -> None:
+        self._app = app
+        self._peers = peers
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        session = next((value for name, value in headers if name == _SESSION_HEADER.encode()), None)
+        host, inner = "", scope
+        if session is not None:
+            name, _, own = session.rpartition(b".")
+            host = name.decode("latin-1")
+            if host == self._peers.name:
+                inner = {**scope, "headers": [(key, own if value is session else value) for key, value in headers]}
+        elif scope["method"] == "POST":
+            state, receive = await self._read_state(receive)
+            host = state.rpartition(".")[0]
+        is_first = self._peers.sender_of(scope) is None
+        if host not in ("", self._peers.name) and is_first and await self._peers.knows(host):
+            try:
+                await self._peers.forward(host, scope, receive, send, app=self._name)
+            except (HostLost, MalformedMessage) as error:
+                body = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=INTERNAL_ERROR, message=str(error)))
+                content = body.model_dump_json(by_alias=True, exclude_unset=True)
+                await Response(content, 502, media_type="application/json")(scope, receive, send)
+            return
+        await self._app(inner, receive, self._naming(send))
+
+    def _naming(self, send: Send) -> Send:
+        """Adds the name of this host to the id of a session."""
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                prefix = f"{self._peers.name}.".encode()
+                own = _SESSION_HEADER.encode()
+                headers = [(name, prefix + value if name == own else value) for name, value in message["headers"]]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        return named
+
+    async def _read_state(self, receive: Receive) -> tuple[str, Receive]:
+        """Returns the state in a request's body, if it has one, and a function that receives the request again."""
+        messages, body, more = list[Message](), bytearray(), True
+        while more:  # the app in front bounds the body
+            message = await receive()
+            messages.append(message)
+            body += message.get("body", b"")
+            more = message["type"] == "http.request" and message.get("more_body", False)
+        messages.reverse()
+
+        async def again() -> Message:
+            return messages.pop() if messages else await receive()
+
+        state: object = None
+        if b'"requestState"' in body:
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
+                state = json.loads(body)["params"]["requestState"]
+        return state if isinstance(state, str) else "", again
 
 
 class _Served:
