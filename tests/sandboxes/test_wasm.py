@@ -117,6 +117,14 @@ async def test_programs_do_not_share_random_numbers_or_globals(corral: Corral) -
     assert not {*first[1:]} & {*second[1:]}
 
 
+async def test_the_clock_of_a_program_begins_with_it(corral: Corral) -> None:
+    """Within the 20 s that it may take."""
+    program = "return [performance.now(), performance.timeOrigin + performance.now() - Date.now()]"
+    for _ in range(2):
+        value = (await corral.execute(program)).raise_for_error().value
+        assert all(abs(each) < 20_000 for each in value), value
+
+
 async def test_programs_of_two_users_are_in_two_processes() -> None:
     async with open_corral(sandbox := WasmSandbox(pool_size=0)) as corral:
         for user_id in ("ann", "bob", "ann"):
