@@ -200,7 +200,7 @@ class Writer:
             self.ledger.close()
 
     def _do(self, job: _Job) -> None:
-        """Does a job, and what is due."""
+        """Does a job, and jobs that are due."""
         job()
         now = time.monotonic()
         if self._flush_at is not None and now >= self._flush_at:

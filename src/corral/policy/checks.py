@@ -69,7 +69,7 @@ def _problems(rules: RuleSet, tools: ToolRegistry | None) -> Iterator[str]:
 
 
 def unlabelled(policy: Policy, tools: ToolRegistry) -> list[str]:
-    """Returns a line about each tool that neither a file nor its own settings label: what it counts as, if a file has
+    """Returns a line about each tool that neither a file nor its own settings label: its assumed label, if a file has
     labels."""
     flow = DataFlow(policy)
     if not flow.is_active:

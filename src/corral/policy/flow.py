@@ -490,7 +490,7 @@ class Seen:
 
     @property
     def held(self) -> int:
-        """Size of all that it keeps, in characters."""
+        """Size of its contents, in characters."""
         return self.chars + self.persons.held + self._inputs_chars + self._allowed_chars
 
     def allow(self, tool: str, parameter: str, destination: str) -> None:
