@@ -20,6 +20,7 @@ from corral.cli.commands.packages import add_packages
 from corral.cli.commands.policy import add_policy
 from corral.cli.commands.run import add_run
 from corral.cli.commands.serve import add_serve
+from corral.cli.commands.snippets import add_snippets
 from corral.cli.commands.types import add_types
 from corral.cli.parsing import CommandLine
 from corral.errors import ConfigError, LimitNotEnforceable
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
         add_policy,
         add_audit,
         add_executions,
+        add_snippets,
         add_doctor,
     ):
         add(commands=parser.commands)

@@ -23,6 +23,7 @@ from corral.ledger.rows import (
     StoredDecision,
     StoredExecution,
     StoredSession,
+    pack_call,
     unpack_call,
 )
 from corral.ledger.writer import LEASE_SECONDS, Claim, Writer, place_of
@@ -281,10 +282,54 @@ class Records:
         """Changes the state of a session without waiting for that. Errors are logged."""
         self.writer.submit(lambda: self._update_session(key, change))
 
+    async def is_exposed(self, key: Sequence[str | None]) -> bool | None:
+        """Returns True if a session has read text that others wrote; None if the ledger does not have the session.
+
+        Raises:
+            LedgerError: the state cannot be read.
+        """
+
+        def job() -> bool | None:
+            stored = self.ledger.session(name := _session_name(key))
+            if stored is not None and stored.body is not None:
+                self._json(stored.body, _session_place(name, stored.is_exposed))  # so that an altered row is noticed
+            return None if stored is None else stored.is_exposed
+
+        return await self.writer.run(job)
+
+    async def copy(self, execution_id: str, target: Ledger) -> None:
+        """Copies an execution that has ended to another ledger, without the decisions on its calls.
+
+        Raises:
+            ConfigError: the ledger has no such execution. LedgerError: the record cannot be read or written.
+        """
+
+        def job() -> None:
+            recorded, ring = self._recorded(execution_id), target.ring
+            row = recorded.execution
+            place = _head_place(execution_id, row.organization_id, row.user_id)
+            head = ring.seal(to_json(recorded.head), place)
+            target.create(row._replace(status="running", claim=1, lease=target.now(), head=head, result=None))
+            calls = [
+                StoredCall(
+                    execution_id,
+                    call.sequence,
+                    call.status,
+                    call.place,
+                    ring.seal(pack_call(call), place_of(execution_id, call.sequence, call.status, call.place)),
+                )
+                for call in recorded.calls
+            ]
+            target.write({execution_id: 1}, calls, durably=False)
+            result = ring.seal(to_json(recorded.result), _result_place(execution_id))
+            target.end(execution_id, 1, row.status, result, now=row.updated)
+
+        await self.writer.run(job)
+
     # --- in the ledger's thread
 
     def _update_session(self, key: Sequence[str | None], change: ChangeSession) -> Mapping[str, Any]:
-        name = blake2b(to_json([*key]), digest_size=16).hexdigest()
+        name = _session_name(key)
         for _ in range(_MOST_TRIES):
             stored = self.ledger.session(name)
             before: Mapping[str, Any] | None = None
@@ -359,6 +404,10 @@ _DECIDED = ("type", "by", "reason", "for_session")
 def _head_place(execution_id: str, organization_id: str | None, user_id: str) -> str:
     owner = to_json([organization_id, user_id]).decode()
     return f"{execution_id}\0head\0{owner}"
+
+
+def _session_name(key: Sequence[str | None]) -> str:
+    return blake2b(to_json([*key]), digest_size=16).hexdigest()
 
 
 def _session_place(name: str, is_exposed: bool) -> str:

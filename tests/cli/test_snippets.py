@@ -1,0 +1,91 @@
+"""`corral snippets`: a recorded program becomes the folder of a skill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from corral import Corral, ExecutionContext, Skill, tool
+from corral.errors import ConfigError
+from corral.ledger import SqliteLedger
+from corral.policy import Policy
+from corral.testing import replays
+from tests.cli.terminal import Here
+
+TOOLS = '''
+from corral import tool
+
+@tool(untrusted=False)
+def add(left: int, right: int{more}) -> int:
+    """Adds two numbers."""
+    return left + right
+'''
+POLICY = '[[label]]\ntools = ["add"]\nuntrusted = {}\n[end]'
+PROGRAM = "return await tools.add({left: 1, right: 2})"
+
+
+@tool(read_only=True)
+def add(left: int, right: int) -> int:
+    """Adds two numbers."""
+    return left + right
+
+
+async def _recorded(*, untrusted: bool | None) -> str:
+    policy = None if untrusted is None else Policy(texts=[POLICY.format(str(untrusted).lower())])
+    context = ExecutionContext(user_id="ann", session_id="session")
+    ledger = SqliteLedger("runs.db", keys={"one": b"k" * 32})
+    async with Corral([add], policy=policy, ledger=ledger, check=False) as corral:
+        if untrusted:
+            await corral.execute(
+                "console.log('x'); return 'word' + await tools.add({left: 3, right: 4})", context=context
+            )
+        result = await corral.execute(PROGRAM, context=context, durable=True)
+        assert result.value == 3
+        return result.execution_id
+
+
+@pytest.fixture
+def project(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Here:
+    (tmp_path / "shop.py").write_text(TOOLS.format(more=""))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CORRAL_LEDGER_KEYS", "one=a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s=")
+    return Here(tmp_path, capfd)
+
+
+def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp_path: Path) -> None:
+    name = anyio.run(lambda: _recorded(untrusted=False))
+    options = ("--ledger", "runs.db", "--tools", "shop.py")
+    done = project.main("snippets", "export", name, "--name", "sum", "--description", "Adds.", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "draft" not in done.stdout
+    folder = tmp_path / "skills" / "sum"
+    assert Skill(folder).description == "Adds."
+    assert (folder / "program.ts").read_text() == PROGRAM
+    (run,) = replays(folder / "recorded.db", keys={})
+    assert anyio.run(run.check).value == 3
+    compile((folder / "test_sum.py").read_text(), "test_sum.py", "exec")
+    again = project.main("snippets", "export", name, "--name", "sum", *options)
+    assert again.returncode == 2
+    assert "skills/sum exists" in again.stderr
+    assert project.main("snippets", "check", "skills/sum", "--tools", "shop.py").returncode == 0
+    (folder / "program.ts").write_text("return 1")
+    (tmp_path / "other.py").write_text(TOOLS.format(more=", unit: str = ''"))
+    changed = project.main("snippets", "check", "skills/sum", "--tools", "other.py")
+    assert changed.returncode == 1
+    assert "tools.add has other schemas than it had\nprogram.ts was changed" in changed.stdout
+
+
+@pytest.mark.parametrize(
+    ("untrusted", "reason"),
+    [(True, "its session has read text that others wrote"), (None, "nothing is known of what its session has read")],
+)
+def test_a_program_of_an_exposed_session_is_a_draft(
+    project: Here, tmp_path: Path, *, untrusted: bool | None, reason: str
+) -> None:
+    name = anyio.run(lambda: _recorded(untrusted=untrusted))
+    done = project.main("snippets", "export", name, "--name", "sum", "--ledger", "runs.db", "--tools", "shop.py")
+    assert f"as a draft: {reason}" in done.stdout
+    with pytest.raises(ConfigError, match=r"SKILL.md"):
+        Skill(tmp_path / "skills" / "sum")
