@@ -79,7 +79,14 @@ def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp
 
 @pytest.mark.parametrize(
     ("untrusted", "reason"),
-    [(True, "its session has read text that others wrote"), (None, "nothing is known of what its session has read")],
+    [
+        (True, "its session has read text that others wrote"),
+        pytest.param(
+            None,
+            "nothing is known of what its session has read",
+            marks=pytest.mark.matrix("the other case of the same test; here no policy follows data"),
+        ),
+    ],
 )
 def test_a_program_of_an_exposed_session_is_a_draft(
     project: Here, tmp_path: Path, *, untrusted: bool | None, reason: str
