@@ -18,7 +18,7 @@ from corral.errors import ApprovalDenied
 from corral.logs import get_logger
 from corral.rendering.full_text import full_text
 from corral.results import CallRecord, ExecutionResult, JsonData
-from corral.types import ApprovalRequest, Approved, Denied, Diagnostic, ExecutionContext, Language, LogEntry
+from corral.types import ApprovalRequest, Approved, Denied, Diagnostic, Doubt, ExecutionContext, Language, LogEntry
 
 __all__ = [
     "ApprovalDecided",
@@ -115,6 +115,12 @@ class ApprovalRequested(_Event):
     input: Any
     description: str
     read_only: bool
+    doubts: tuple[Doubt, ...] = ()
+    """Reasons of the policy to ask."""
+    seen: tuple[str, ...] = ()
+    """Tools with untrusted results that the session's model has read."""
+    digest: str = ""
+    """`ApprovalRequest.digest`, for `executions.settle`."""
 
     @property
     def shown(self) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypedDict, get_args
 
@@ -28,7 +29,7 @@ from corral.errors import ConfigError, CorralError, RateLimited, ToolFailed
 from corral.logs import get_logger
 from corral.npm import NpmModules
 from corral.rendering.full_text import full_text
-from corral.rendering.preview import preview_text, short_repr
+from corral.rendering.preview import json_text, preview_text, short_repr
 from corral.texts import Placing, Position, TypedText, located
 
 logger = get_logger("corral")
@@ -281,7 +282,12 @@ class Doubt:
     destination: str | None = None
     """The destination in the form that is compared: without capital letters and outer spaces."""
     origin: str | None = None
-    """Origin of the destination: the first result that contains it."""
+    """Origin of the doubtful value: the first result that contains it."""
+
+    @property
+    def cause(self) -> str:
+        """The reason without values of the input, as the audit log has it."""
+        return self.text if self.origin is None else f"{self.parameter or 'a change'}: {self.origin}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +313,13 @@ class ApprovalRequest:
     """Tools with untrusted results that the session's model has read."""
     asked_at: float = field(default_factory=time.time)
     """Time of the request, in seconds since the Unix epoch."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything that a person is shown: tool, input and reasons. `executions.settle` compares it."""
+        reasons = [self.reason, *(each.text for each in self.doubts), *self.seen]
+        text = json_text([self.tool, self.description, self.arguments, reasons])
+        return blake2b(text.encode(), digest_size=8).hexdigest()
 
     def shown(self, max_chars: int = 10_000) -> str:
         """Formats the whole input for a person: JSON, one member per line unless it is short.

@@ -19,7 +19,7 @@ def test_an_event_comes_back_from_json() -> None:
         kind="execution", outcome="denied", code="scope_denied", reason="no", execution_id="e", user_id="u",
         organization_id="o", session_id="s", tool="a.b", sequence=3, arguments={"a": [1, None, "é"]},
         correlation_id="c", language="typescript", containment="landlock", calls=2, program="sha256:00",
-        decision="denied", decided_by="ann", policy="0f", verdict="deny", rule="r",
+        decision="denied", decided_by="ann", policy="0f", verdict="deny", rule="r", doubts="d",
     )  # fmt: skip
     assert None not in made
     assert AuditEvent.from_json(made.to_json()) == made

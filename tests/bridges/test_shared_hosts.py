@@ -454,7 +454,8 @@ async def test_a_chat_needs_no_particular_host(redis_url: str, warm: Sandboxes) 
             bob = {"x-user": "bob"}
             assert (await other.post(path, json={"approved": True}, headers=bob)).status_code == 409
             assert (await other.get(f"/api/executions/{call.execution_id}", headers=bob)).status_code == 404
-            assert (await other.post(path, json={"approved": True})).status_code == 200
+            decision = {"approved": True, "digest": call.digest}
+            assert (await other.post(path, json=decision)).status_code == 200
         for answer in answers:
             last = [part["data"] for part in parts_of(answer) if part["type"] == "data-execution"][-1]
             assert (last["status"], last["value"]) == ("succeeded", "paid 5")

@@ -137,7 +137,10 @@ def states(data: dict[str, Any]) -> list[str | None]:
 
 
 async def decide(ann: Browser, execution: str, number: int, approved: bool = True) -> httpx.Response:
-    return await ann.client.post(f"/api/approvals/{execution}/{number}", json={"approved": approved})
+    shown = (await ann.client.get(f"/api/executions/{execution}")).json().get("calls", [])
+    digests = [call.get("approval", {}).get("digest") for call in shown if call["n"] == number]
+    decision = {"approved": approved, "digest": (digests and digests[0]) or "0" * 16}
+    return await ann.client.post(f"/api/approvals/{execution}/{number}", json=decision)
 
 
 async def ended(ann: Browser, talk: str = "talk") -> dict[str, Any]:

@@ -103,8 +103,10 @@ async def test_an_approval_waits_for_one_click(
         assert (asked["state"], asked["input"]["euros"]) == ("waiting", 3)
         as_text = {"content-type": "text/plain"}
         assert (await ann.client.post(url, content='{"approved": true}', headers=as_text)).status_code == 415
-        assert (await ann.client.post(url, json=decision)).status_code == 200
-        assert (await ann.client.post(url, json=decision)).status_code == 409
+        for digest, status in ((None, 422 if approved else 200), ("0" * 16, 409), (asked["digest"], 200)):
+            if digest is not None or approved:
+                assert (await ann.client.post(url, json={**decision, "digest": digest})).status_code == status
+        assert (await ann.client.post(url, json={**decision, "digest": asked["digest"]})).status_code == 409
     last = [part["data"] for part in parts_of(answered[0]) if part["type"] == "data-execution"][-1]
     assert last["status"] == outcome
     assert last["calls"][0]["approval"]["by"] == "ann"
@@ -142,7 +144,9 @@ async def test_a_reply_outlives_its_connection_and_is_resumed(ann: Browser, bob:
         joined = anyio.Event()
         tasks.start_soon(resume, joined)
         await joined.wait()
-        await ann.client.post(f"/api/approvals/{execution}/{sequence}", json={"approved": True})
+        [call] = (await ann.get(f"/api/executions/{execution}"))["calls"]
+        decision = {"approved": True, "digest": call["approval"]["digest"]}
+        await ann.client.post(f"/api/approvals/{execution}/{sequence}", json=decision)
     kinds = [part["type"] for part in parts_of(resumed[0])]
     assert kinds[0] == "start"
     assert {"tool-input-available", "data-execution", "tool-output-available"} <= {*kinds}

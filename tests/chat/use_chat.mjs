@@ -43,7 +43,8 @@ const texts = (chat) => chat.messages.map(({ parts }) => parts.flatMap((part) =>
 async function decide(execution, decision) {
   const url = `${address}api/approvals/${execution.id}/${waiting(execution).n}`;
   const options = { method: "POST", headers: { ...headers, "content-type": "application/json" } };
-  return (await fetch(url, { ...options, body: JSON.stringify(decision) })).status;
+  const { digest } = waiting(execution).approval;
+  return (await fetch(url, { ...options, body: JSON.stringify({ ...decision, digest }) })).status;
 }
 
 const first = opened("own-page");

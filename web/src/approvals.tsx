@@ -10,7 +10,7 @@ export function Approvals({ executions, onDecided }: { executions: Execution[]; 
   const shown = waiting[skipped % waiting.length];
   if (!shown) return null;
   const next = () => setSkipped(skipped + 1);
-  return <Ask key={`${shown.execution} ${shown.call.n}`} {...shown} count={waiting.length} onNext={next} onDecided={onDecided} />;
+  return <Ask key={`${shown.execution} ${shown.call.n} ${shown.approval.digest}`} {...shown} count={waiting.length} onNext={next} onDecided={onDecided} />;
 }
 
 const ARMED_MS = 500;
@@ -39,9 +39,11 @@ function Ask({ call, approval, execution, count, onNext, onDecided }: AskProps) 
     const timer = setTimeout(() => setArmed(true), ARMED_MS);
     return () => clearTimeout(timer);
   }, []);
-  const decide = (approved: boolean) => {
+  const decide = (approved: boolean, for_session = false) => {
     setSent(true);
-    post(`api/approvals/${encodeURIComponent(execution)}/${call.n}`, approved ? { approved } : { approved, reason }).then(
+    const { digest } = approval;
+    const decision = approved ? { approved, for_session, digest } : { approved, reason, digest };
+    post(`api/approvals/${encodeURIComponent(execution)}/${call.n}`, decision).then(
       onDecided,
       (error: Error) => {
         setProblem(error.message);
@@ -49,6 +51,8 @@ function Ask({ call, approval, execution, count, onNext, onDecided }: AskProps) 
       },
     );
   };
+  const doubts = approval.doubts ?? [];
+  const goes = !approval.reason && doubts.some(({ destination }) => destination !== null);
   const readable = approval.shown !== null && approval.shown !== undefined;
   return (
     <div className="ask" role="group" aria-label={`Approval of ${call.tool}`} tabIndex={-1} ref={box}>
@@ -56,6 +60,14 @@ function Ask({ call, approval, execution, count, onNext, onDecided }: AskProps) 
         <b>{call.tool}</b> {approval.reason ? `needs your decision: ${approval.reason}.` : "needs your approval."} {approval.description}
         {!approval.readOnly && " It changes something."}
       </p>
+      {doubts.length > 0 && (
+        <ul className="doubts" aria-label={`Reasons to ask about ${call.tool}`}>
+          {doubts.map(({ text }, index) => (
+            <li key={index}>{text}</li>
+          ))}
+          {approval.seen && approval.seen.length > 0 && <li>In this conversation, the model has read {approval.seen.join(", ")}.</li>}
+        </ul>
+      )}
       {readable ? (
         <div className="given" tabIndex={0} role="group" aria-label={`Input of ${call.tool}`}>
           <Table input={approval.input} shown={approval.shown!} />
@@ -65,8 +77,13 @@ function Ask({ call, approval, execution, count, onNext, onDecided }: AskProps) 
       )}
       <div className="buttons">
         <button type="button" className="yes" disabled={sent || !armed || !readable} onClick={() => decide(true)}>
-          {approval.reason ? "Run it again" : "Approve"}
+          {approval.reason ? "Run it again" : goes ? "Approve once" : "Approve"}
         </button>
+        {goes && (
+          <button type="button" disabled={sent || !armed || !readable} onClick={() => decide(true, true)}>
+            Allow in this conversation
+          </button>
+        )}
         <button type="button" disabled={sent || !armed} onClick={() => decide(false)}>
           Deny
         </button>

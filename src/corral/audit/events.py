@@ -29,7 +29,7 @@ _TEXT_CHARS = 1000
 _SHORT_BYTES = 500
 """Maximum bytes of fields that readers filter by. PostgreSQL indexes up to 2,704 bytes (a third of a page)."""
 _DIGEST_CHARS = 32
-_LONG = frozenset({"reason", "arguments"})
+_LONG = frozenset({"reason", "arguments", "doubts"})
 _LARGEST = 2**63 - 1
 """Largest integer that every database supports."""
 _DEPTH = 20
@@ -99,6 +99,8 @@ class AuditEvent(NamedTuple):
     """Decision of the policy, also if it only observes."""
     rule: str | None = None
     """Id of the rule that decided."""
+    doubts: str | None = None
+    """Reasons of the policy to ask a person, without values of the input."""
 
     def to_json(self) -> str:
         """Returns the event as one line of JSON: its fields, and `"v": 1` for this format. Never raises."""

@@ -319,6 +319,8 @@ def _event(call: Call, began: float, started: float, arguments: object, error: C
         event = event._replace(decision=decision.type, decided_by=decision.by)
     if verdict is not None:
         event = event._replace(policy=verdict.policy, verdict=verdict.would or verdict.decision, rule=verdict.rule)
+    if call.doubts:
+        event = event._replace(doubts="; ".join(each.cause for each in call.doubts))
     return event
 
 

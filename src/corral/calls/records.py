@@ -151,6 +151,9 @@ class CallRecorder:
                 input=request.input,
                 description=request.description,
                 read_only=request.read_only,
+                doubts=request.doubts,
+                seen=request.seen,
+                digest=request.digest,
                 **stamp,
             )
         )

@@ -42,7 +42,7 @@ from corral.logs import get_logger
 from corral.rendering.images import image_type
 from corral.rendering.timeline import timeline_data
 from corral.tools.rates import Rate
-from corral.types import TRANSCRIPT, CallError, Frozen, Positive, PositiveSeconds, Retry, Transcript
+from corral.types import TRANSCRIPT, CallError, Frozen, Positive, PositiveSeconds, Retry, Settlement, Transcript
 
 _GONE = "the file is no longer there"
 
@@ -185,6 +185,10 @@ class _DecisionRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     approved: bool
+    for_session: bool = False
+    """Also allows the call's doubtful destinations for the rest of the session."""
+    digest: str | None = None
+    """Digest of the call that the person was shown. Required for an approval."""
     reason: str = Field(default="", max_length=_REASON_CHARS)
 
 
@@ -787,12 +791,21 @@ class _ChatServer:
             None,
         )
         await self._expect_here(request, context, None if call is None else call.context.session_id, body)
-        allow = Approved if call is None or call.reason is None else Retry
+        gone = HTTPException(409, "the call is no longer waiting for a decision")
+        if call is None:
+            raise gone
+        if decision.approved and decision.digest is None:
+            raise HTTPException(422, "digest: an approval needs the digest of the call that was shown")
+        if decision.digest not in (None, call.digest):
+            raise HTTPException(409, "the call has changed since it was shown; load the page again")
         by = context.user_id
-        decided = allow(by=by) if decision.approved else Denied(decision.reason, by=by)
+        decided: Settlement = Denied(decision.reason, by=by)
+        if decision.approved:
+            decided = Approved(by=by, for_session=decision.for_session) if call.reason is None else Retry(by=by)
+        digests = None if decision.digest is None else {sequence: decision.digest}
         try:
-            if call is None or not await executions.settle(execution_id, {sequence: decided}, by=context):
-                raise HTTPException(409, "the call is no longer waiting for a decision")
+            if not await executions.settle(execution_id, {sequence: decided}, by=context, digests=digests):
+                raise gone
         except DecisionDenied as error:
             raise HTTPException(403, str(error)) from error
         with suppress(ConfigError):  # it is not in a ledger

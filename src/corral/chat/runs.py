@@ -9,7 +9,7 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from corral import Corral
@@ -314,6 +314,9 @@ def _asked(request: ApprovalRequest | ApprovalRequested, shown: str | None, at: 
         "description": request.description,
         "readOnly": request.read_only,
         "reason": getattr(request, "reason", None),
+        "doubts": [asdict(each) for each in request.doubts],
+        "seen": [*request.seen],
+        "digest": request.digest,
     }
 
 

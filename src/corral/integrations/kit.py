@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from hashlib import blake2b
 from typing import Any, Generic, ParamSpec, TypeAlias, TypedDict, TypeVar, cast
@@ -78,6 +78,8 @@ class Options(TypedDict, Generic[P], total=False):
 Entry: TypeAlias = tuple[str | None, str]
 """Entry of a conversation: None and a text that a person wrote, or the name of a tool whose result the model read."""
 
+FOR_SESSION = "session"
+"""Answer of a person that approves a call and, for the rest of the session, its destinations."""
 RESULT_FOLLOWS = "The program that was "
 """Beginning of messages with a program's result that hosts send in place of a user. They are not a person's."""
 
@@ -156,6 +158,7 @@ class Pause:
                 "input": from_json(json_text(call.input)),
                 "description": call.description,
                 **({} if call.reason is None else {"reason": call.reason}),
+                **provenance(call),
             }
             for call in self.calls
         ]
@@ -168,8 +171,18 @@ Ask: TypeAlias = Callable[[Pause], Decide | None]
 """Function that returns the framework's answer to a pause, or None if there is no answer yet."""
 
 
+def provenance(request: ApprovalRequest) -> dict[str, Any]:
+    """Returns the reasons of a policy to ask, as plain data for a framework's own request; empty if it has none."""
+    if not request.doubts:
+        return {}
+    return {"doubts": [asdict(each) for each in request.doubts], "seen": list(request.seen)}
+
+
 def read_decision(decision: object) -> Approved | Denied:
-    """Returns the decision that a person's answer in JSON means: True, False, or the reason of a denial."""
+    """Returns the decision that a person's answer in JSON means: True, "session" (which also allows the destinations
+    for the rest of the session), False, or the reason of a denial."""
+    if decision == FOR_SESSION:
+        return Approved(for_session=True)
     return Approved() if decision is True else Denied(decision if isinstance(decision, str) else "")
 
 

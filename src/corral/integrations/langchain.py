@@ -305,6 +305,11 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
         )
 
 
+def _described(call: ApprovalRequest) -> str:
+    """Describes a call for the person who decides, with the reasons to ask."""
+    return "\n".join([call.reason or call.description, *(each.text for each in call.doubts)])
+
+
 def _entries(runtime: ToolRuntime[Any, Any], namespace: str) -> Iterator[Entry]:
     """Yields the texts of persons, and the tools whose results the model has read.
 
@@ -335,8 +340,8 @@ def _answer(pause: Pause) -> Decide:
     names = dict.fromkeys(call.tool for call in pause.calls)
     request = {
         "action_requests": [
-            {"name": call["tool"], "args": call["input"], "description": call.get("reason") or call["description"]}
-            for call in pause.to_dict()["calls"]
+            {"name": call.tool, "args": shown["input"], "description": _described(call)}
+            for call, shown in zip(pause.calls, pause.to_dict()["calls"], strict=True)
         ],
         "review_configs": [{"action_name": name, "allowed_decisions": ["approve", "reject"]} for name in names],
         **pause.to_dict(),
@@ -351,8 +356,8 @@ def _answer(pause: Pause) -> Decide:
 
     def decide(call: ApprovalRequest) -> Approved | Denied:
         match by_call.get(call.sequence):
-            case {"type": "approve"}:
-                return Approved()
+            case {"type": "approve", **others}:
+                return Approved(for_session=others.get("for_session") is True)
             case {"type": "reject", "message": str() as message}:
                 return Denied(message)
             case _:

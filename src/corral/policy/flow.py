@@ -714,7 +714,7 @@ class ProgramFlow:
                     if len(doubts) >= _MOST_DOUBTS:
                         return tuple(doubts)
         if label.changes and not sent and not self.is_clean and (reason := self._unasked(value)):
-            doubts.append(Doubt(text=reason))
+            doubts.append(reason)
         return tuple(doubts)
 
     def _names(self, path: str) -> bool:
@@ -753,14 +753,17 @@ class ProgramFlow:
     def _is_named(self, words: _Words, part: str) -> bool:
         return self._affords(words.work(part)) and words.name(part)
 
-    def _unasked(self, value: object) -> str | None:
+    def _unasked(self, value: object) -> Doubt | None:
         """Returns the doubt about a change in an exposed session, unless a person wrote all the texts in it."""
         texts = [text for atom in _atoms(_values(value)) if len(text := _lowered(_text(atom)).strip()) >= _SHORTEST]
         unnamed = next((text for text in texts if not self._is_asked_for(text)), None)
         if texts and unnamed is None:
             return None
-        what = "this change" if unnamed is None else f"{_shown(unnamed)}, {self.seen.origin(unnamed)}"
-        return f"the model has read {_tools(self.seen.exposed)}, and no person asked for {what}"
+        origin = None if unnamed is None else self.seen.origin(unnamed)
+        what = "this change" if unnamed is None else f"{_shown(unnamed)}; {origin}"
+        return Doubt(
+            text=f"the model has read {_tools(self.seen.exposed)}, and no person asked for {what}", origin=origin
+        )
 
     def _is_asked_for(self, text: str) -> bool:
         persons = self.seen.persons

@@ -244,13 +244,15 @@ class Executions:
         decisions: Mapping[int, Approved | Denied | Retry | Settled],
         *,
         by: str | ExecutionContext | None = None,
+        digests: Mapping[int, str] | None = None,
     ) -> frozenset[int]:
         """Decides on waiting calls, by their `sequence`. The first decision on a call holds.
 
         `by` is the person: a name, for decisions that do not name anyone, or a context, whose user counts in any case.
         Without `Corral(may_decide=...)` the host has to check the person's right to decide: `waiting` has the `context`
-        of the execution. Returns the calls that were decided, without calls that did not wait. `Retry`, `Settled` and
-        `Denied` are for uncertain calls, `Approved` and `Denied` for others.
+        of the execution. `digests` are those of the requests that the person was shown (`ApprovalRequest.digest`): a
+        call that differs from them now is not decided. Returns the calls that were decided, without calls that did not
+        wait. `Retry`, `Settled` and `Denied` are for uncertain calls, `Approved` and `Denied` for others.
 
         Raises:
             DecisionDenied: the person has no right to decide on one of the calls. None of them is decided.
@@ -267,6 +269,9 @@ class Executions:
         asked |= {each.sequence: each for each in self._parked.requests() if each.execution_id == execution_id}
         if self._peers is not None and not asked and undecided is None:
             return await self._peers.settle(execution_id, named, by)
+        for sequence, digest in (digests or {}).items():
+            if sequence in asked and asked[sequence].digest != digest:
+                named.pop(sequence, None)
         for sequence in named.keys() & asked.keys():
             await self._expect_right(asked[sequence], by, named[sequence])
         decided: set[int] = set()

@@ -29,7 +29,7 @@ from corral.running.executions import ExecutionRecord, missing_tools
 from corral.types import Retry, Settled, Settlement
 
 _DAY_SECONDS = 86_400.0
-_WITHOUT_ID = ("list", "costs", "prune")
+_WITHOUT_ID = ("list", "pending", "costs", "prune")
 _MOST_COSTS = 100_000
 """Maximum number of executions that `costs` reads."""
 _NAMES_SHOWN = 5
@@ -37,14 +37,17 @@ _EPILOG = """\
 examples:
   corral executions list --ledger runs.db
   corral executions show execution-1f0c9a7b2d3e4f50 --ledger runs.db
-  corral executions approve execution-1f0c9a7b2d3e4f50 4 5 --ledger runs.db
+  corral executions pending --ledger runs.db
+  corral executions approve execution-1f0c9a7b2d3e4f50 4:9c04a1b2c3d4e5f6 5:0a1b2c3d4e5f6071 --ledger runs.db
   corral executions resume execution-1f0c9a7b2d3e4f50 --tools app.tools --ledger runs.db
   corral executions replay execution-1f0c9a7b2d3e4f50 --until 4 --ledger runs.db
   corral executions replay execution-1f0c9a7b2d3e4f50 --source corrected.ts --ledger runs.db
   corral executions rollback execution-1f0c9a7b2d3e4f50 --until 4 --tools app.tools --ledger runs.db
 
-`approve`, `deny`, `retry` and `settle` decide on calls that wait: on those of these numbers, or on all of their kind. A
-call that may have taken effect when its host was lost is made again by `retry`, or answered by `settle --value JSON`.
+`pending` shows all calls that wait, why, and where a doubtful value came from. `approve`, `deny`, `retry` and `settle`
+decide on them: on those of these numbers, or on all of their kind. With its digest, a call is decided only if it is
+still the one that was shown. A call that may have taken effect when its host was lost is made again by `retry`, or
+answered by `settle --value JSON`.
 `rollback` undoes changes, the last one first, by the `undo` of their tools; calls in `replay --until N` stay.
 The ledger's keys are in CORRAL_LEDGER_KEYS.
 
@@ -57,14 +60,19 @@ def add_executions(commands: Commands) -> None:
         commands,
         "executions",
         _executions,
-        takes="list|show|approve|deny|retry|settle|resume|replay|rollback|costs|prune",
+        takes="list|pending|show|approve|deny|retry|settle|resume|replay|rollback|costs|prune",
         help="durable executions in a ledger",
         description="Shows durable executions in a ledger, decides on their calls, and continues them.",
         epilog=_EPILOG,
     )
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
-    parser.add_argument("execution", nargs="?", metavar="ID", help="the execution; for all but list, costs and prune")
-    parser.add_argument("numbers", nargs="*", type=int, metavar="N", help="numbers of calls to decide on")
+    parser.add_argument("execution", nargs="?", metavar="ID", help="the execution; not for list, pending, costs, prune")
+    parser.add_argument(
+        "numbers", nargs="*", type=_number, metavar="N", help="calls to decide on: numbers, or number:digest as shown"
+    )
+    parser.add_argument(
+        "--for-session", action="store_true", help="for approve: allow these destinations for the rest of the session"
+    )
     parser.add_argument("--ledger", required=True, metavar="PATH|URL", help="a SQLite database, or a postgresql:// URL")
     parser.add_argument("--by", metavar="NAME", help="who decides; default: this user")
     parser.add_argument("--reason", default="", metavar="TEXT", help="for deny: the program sees it")
@@ -110,10 +118,7 @@ async def _show(arguments: argparse.Namespace, view: Screen) -> int:
     view.out(printable(record.request.source))
     for call in record.pending:
         view.out("")
-        state = "is decided, resume it" if call.sequence in record.decided else f"waits for {_decision_for(call)}"
-        view.out(f"call {call.sequence} {state}: {escape_hidden(call.tool)}({call.shown()})")
-        if call.reason is not None:
-            view.out(f"  {call.reason}")
+        _show_call(call, "is decided, resume it" if call.sequence in record.decided else None, view)
     if record.error is not None:
         view.out(printable(f"error[{record.error.code}]: {record.error.message}"))
     elif record.value is not None:
@@ -121,12 +126,55 @@ async def _show(arguments: argparse.Namespace, view: Screen) -> int:
     return 0
 
 
+def _show_call(call: ApprovalRequest, state: str | None, view: Screen) -> None:
+    """Shows a call that waits, why it is asked about, and the number and digest to decide on it."""
+    state = f"waits for {_decision_for(call)}" if state is None else state
+    view.out(f"call {call.sequence}:{call.digest} {state}: {escape_hidden(call.tool)}({call.shown()})")
+    if call.reason is not None:
+        view.out(f"  {call.reason}")
+    for doubt in call.doubts:
+        view.out(f"  {printable(doubt.text)}")
+
+
+async def _pending(arguments: argparse.Namespace, view: Screen) -> int:
+    async with _ledger(arguments) as corral:
+        waiting = await corral.executions.waiting()
+    for execution in waiting:
+        if arguments.json:
+            view.out(
+                json_text(
+                    {"execution_id": execution.execution_id, "calls": [_waiting_data(each) for each in execution.calls]}
+                )
+            )
+            continue
+        owner = f"{execution.context.user_id} {execution.context.organization_id or ''}".rstrip()
+        view.out(f"{execution.execution_id}  {escape_hidden(owner)}")
+        for call in execution.calls:
+            _show_call(call, None, view)
+    return 0
+
+
+def _waiting_data(call: ApprovalRequest) -> dict[str, object]:
+    return {
+        "sequence": call.sequence,
+        "tool": call.tool,
+        "input": call.input,
+        "reason": call.reason,
+        "doubts": [asdict(each) for each in call.doubts],
+        "seen": call.seen,
+        "digest": call.digest,
+    }
+
+
 async def _decide(arguments: argparse.Namespace, view: Screen) -> int:
     action = arguments.action
     if (arguments.value is not None) != (action == "settle"):
         raise ConfigError("--value goes with settle: the result of the call, as JSON")
+    if arguments.for_session and action != "approve":
+        raise ConfigError("--for-session goes with approve: it also allows the destinations in doubt from now on")
+    digests = {number: digest for number, digest in arguments.numbers if digest}
     decisions: Mapping[str, Callable[[], Settlement]] = {
-        "approve": Approved,
+        "approve": lambda: Approved(for_session=arguments.for_session),
         "deny": lambda: Denied(arguments.reason),
         "retry": Retry,
         "settle": lambda: Settled(_value(arguments.value)),
@@ -134,16 +182,20 @@ async def _decide(arguments: argparse.Namespace, view: Screen) -> int:
     async with _ledger(arguments) as corral:
         record = await corral.executions.get(arguments.execution)
         left = [each for each in record.pending if each.sequence not in record.decided]
-        numbers = arguments.numbers or [each.sequence for each in left if action == "deny" or _fits(action, each)]
+        numbers = [number for number, _ in arguments.numbers] or [
+            each.sequence for each in left if action == "deny" or _fits(action, each)
+        ]
         decided = await corral.executions.settle(
             arguments.execution,
             {number: decisions[action]() for number in numbers},
             by=arguments.by or getpass.getuser(),
+            digests=digests,
         )
     for number in sorted(decided):
         view.out(f"call {number}: {action}")
     if missed := sorted({*numbers} - decided):
-        raise ConfigError(f"not decided, because they do not wait for a decision: {', '.join(map(str, missed))}")
+        text = "not decided, because they have changed, or do not wait for a decision"
+        raise ConfigError(f"{text}: {', '.join(map(str, missed))}")
     if not numbers:
         raise ConfigError(f"no call of {arguments.execution} waits for this decision")
     return 0
@@ -257,6 +309,7 @@ def paused_line(result: ExecutionResult, ledger: str) -> str:
 
 _ACTIONS: Mapping[str, Callable[[argparse.Namespace, Screen], Coroutine[Any, Any, int]]] = {
     "list": _list,
+    "pending": _pending,
     "show": _show,
     "approve": _decide,
     "deny": _decide,
@@ -288,6 +341,12 @@ def _decision_for(call: ApprovalRequest) -> str:
     return "approve or deny" if call.reason is None else "retry, settle or deny"
 
 
+def _number(text: str) -> tuple[int, str]:
+    """Reads the number of a call, with or without the digest of the call that was shown."""
+    number, _, digest = text.partition(":")
+    return int(number), digest
+
+
 def _text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
@@ -317,13 +376,6 @@ def _data(record: ExecutionRecord) -> dict[str, object]:
         data["source"] = record.request.source
         data["value"], data["error"] = record.value, record.error
         data["pending"] = [
-            {
-                "sequence": call.sequence,
-                "tool": call.tool,
-                "input": call.input,
-                "reason": call.reason,
-                "decided": call.sequence in record.decided,
-            }
-            for call in record.pending
+            {**_waiting_data(call), "decided": call.sequence in record.decided} for call in record.pending
         ]
     return data

@@ -92,6 +92,7 @@ def question(request: ApprovalRequest) -> ElicitRequest:
     """
     input = request.shown().replace("\n", "\n    ")  # a code block for clients that render Markdown
     message = f"A program wants to call {request.tool}, which needs your approval, with:\n\n    {input}"
+    message = "\n\n".join([message, *(f"Asked because: {each.text}." for each in request.doubts)])
     if request.reason is not None:
         message = f"{message}\n\nAsked again, because {request.reason}."
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(_FORM)))

@@ -70,6 +70,7 @@ from corral.integrations.kit import (
     open_shell,
     parts_of,
     person,
+    provenance,
     read_decision,
     require_distinct,
     result_of,
@@ -255,7 +256,10 @@ def approval_of(run: RunContext[Any], own: OwnTools | None, *, lasting: bool = F
         manager = run.tool_manager
         results = None
         if manager is not None:
-            results = await manager.resolve_deferred_tool_calls(DeferredToolRequests(approvals=[part]))
+            metadata = {part.tool_call_id: shown} if (shown := provenance(request)) else {}
+            results = await manager.resolve_deferred_tool_calls(
+                DeferredToolRequests(approvals=[part], metadata=metadata)
+            )
         answer = None if results is None else results.approvals.get(part.tool_call_id)
         if isinstance(answer, ToolDenied):
             return Denied(answer.message)
