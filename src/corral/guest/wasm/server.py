@@ -696,7 +696,7 @@ def serve(arguments: list[str]) -> None:
                 forgo_privileges()
             seal(filter_program(profile="interpreter"))
     gc.collect()
-    gc.freeze()  # so that collections look only at what programs leave
+    gc.freeze()  # so that collections look only at objects made later
     requests.start()
     server.serve()
     os._exit(0)

@@ -167,7 +167,7 @@ export function fireTimer(): void {
   callback!();
 }
 
-/** Prepares the engine for any program, while its image is made. `uncaught` takes what timers throw. */
+/** Prepares the engine for any program, while its image is made. `uncaught` takes errors of timers. */
 export function prepareEngine(uncaught: (error: unknown) => void): void {
   uncaughtBy = uncaught;
   scope.performance = performance_;
