@@ -198,7 +198,7 @@ async def stop_renewing(corral: Corral) -> None:
 
 
 async def test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis(redis_url: str) -> None:
-    async with hosts(redis_url, "a", "b", lease_seconds=2.0) as [a, b]:
+    async with hosts(redis_url, "a", "b") as [a, b]:
         lost: list[str] = []
         one, other = [await peers_of(a).hold(ADA, lambda: lost.append("one")) for _ in range(2)]
         assert await peers_of(b).holder(ADA) == "a"
@@ -212,10 +212,13 @@ async def test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis
         client = peers_of(a)._client
         assert client is not None
         await client.delete(*peers_of(a)._keys)
-        await until(lambda: lost)
+        await peers_of(a)._renew()
+        assert lost == ["one"]
         assert not other.is_held
         await other.release()
-        await until(lambda: not peers_of(a)._unreleased)
+        [name] = peers_of(a)._unreleased
+        await peers_of(a)._free(name)
+        assert not peers_of(a)._unreleased
         await peers_of(b)._renew()  # the data of Redis had its lease too
         await (await peers_of(b).hold(ADA, lambda: None)).release()
         assert await peers_of(a).holder(ADA) is None
