@@ -29,7 +29,7 @@ MATRIX: dict[str, int] = {
     "programs": 35,
     "protocols": 3,
     "rendering": 25,
-    "running": 44,
+    "running": 45,
     "sandboxes": 13,
     "security": 27,
     "sessions": 57,

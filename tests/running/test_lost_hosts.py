@@ -10,7 +10,7 @@ from typing import Any
 import anyio.to_thread
 import pytest
 
-from corral import Corral
+from corral import Corral, ExecutionResult
 from corral.languages import LANGUAGES
 from corral.ledger import MemoryLedger, PostgresLedger, SqliteLedger
 from corral.types import Language
@@ -33,6 +33,36 @@ async def test_a_host_that_is_killed_loses_no_change_and_makes_none_twice(tmp_pa
         assert (await corral.executions.replay(execution.execution_id)).value == VALUE
     assert folder.retries[stop] == 1
     assert folder.effects == Counter(CHANGES) + folder.retries
+
+
+@pytest.mark.matrix(
+    "test_a_host_that_is_killed_loses_no_change_and_makes_none_twice: here two other hosts go on, over PostgreSQL"
+)
+async def test_other_hosts_go_on_with_the_execution_of_a_killed_one(tmp_path: Path, url: str, warm: Any) -> None:
+    folder, stop = Folder(tmp_path), 11
+    killed = Kills(tmp_path, "typescript", 1, url=url)
+    one, other = (
+        Corral(folder.tools(), sandbox=warm, ledger=PostgresLedger(url, keys=KEYS), check=False) for _ in range(2)
+    )
+    async with one, other:
+        assert not await anyio.to_thread.run_sync(partial(killed.host, tmp_path, None, stop=stop))
+        results = list[ExecutionResult]()
+
+        async def resume_lost(corral: Corral) -> None:
+            results.extend(await corral.executions.resume_lost())
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(resume_lost, one)
+            tasks.start_soon(resume_lost, other)
+        [result] = results
+        deciding, resuming = one, other
+        while result.status == "paused":
+            await deciding.executions.settle(result.execution_id, folder.decide(result))
+            result = await resuming.executions.resume(result.execution_id)
+            deciding, resuming = resuming, deciding
+    assert (result.status, result.value) == ("succeeded", VALUE)
+    assert folder.effects == Counter(CHANGES) + folder.retries
+    assert folder.retries[stop] == 1
 
 
 @pytest.mark.parametrize("keep", ["nothing", "commits"])
