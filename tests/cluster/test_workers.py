@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,7 @@ from corral.guest import FrameKind, encode_frame
 from corral.sandboxes import CPythonSandbox
 from corral.types import Owner, SandboxConfig
 from tests.cluster.processes import SECRET, WorkerProcess, make_certificates
+from tests.processes import descendants
 from tests.until import until
 
 pytestmark = pytest.mark.anyio
@@ -748,6 +750,29 @@ async def test_certificates_have_to_fit(tmp_path: Path) -> None:
         await worker.aclose()
 
 
+async def test_a_burst_of_starts_does_not_look_like_an_attack_of_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.cluster.worker._MAX_UNPROVED", 32)
+    worker = Worker(secret=SECRET.encode(), capacity=1)
+    address = f"127.0.0.1:{await worker.listen('127.0.0.1', 0)}"
+    fleet = Fleet([address], None, secret=SECRET.encode(), tls=None, server_name=None)
+    node = Node(address)
+    peers: list[Peer] = []
+
+    async def connect() -> None:
+        peers.append(await fleet.connect_guest(node))
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(200):
+                tasks.start_soon(connect)
+        await until(lambda: worker.unproved == 0)
+        assert len(worker.connections) == len(peers) == 200
+    finally:
+        for peer in peers:
+            peer.abort()
+        await worker.aclose()
+
+
 async def test_both_sides_find_out_that_the_others_machine_is_gone() -> None:
     worker = Worker(secret=SECRET.encode(), capacity=1)
     address = f"127.0.0.1:{await worker.listen('127.0.0.1', 0)}"
@@ -780,17 +805,24 @@ async def test_a_thousand_executions_survive_a_death_a_second_and_drains(
     async def change(id: int, n: int) -> int:
         """Changes something."""
         made[id, n] += 1
-        await anyio.sleep(0.03)
+        await anyio.sleep(0.05)
         return n
 
-    workers = [start() for _ in range(3)]
+    begin = partial(start, "--probe-port", "0")
+    with ThreadPoolExecutor(4) as threads:  # a start takes longer than the time between two deaths
+        spares = [each.result() for each in [threads.submit(begin) for _ in range(9)]]
+    workers = [spares.pop() for _ in range(3)]
+    gone: list[WorkerProcess] = []
+    theirs: set[tuple[int, str]] = set()
+    """Processes of the workers that ended, by number and time of their start."""
+    ended: Counter[str] = Counter()
+    ways: Counter[signal.Signals] = Counter()
+    numbers = iter(range(1000))
 
     async def addresses() -> list[str]:
         return [each.address for each in workers]
 
     provider = WorkerSandbox(discover=addresses, secret=SECRET, containment="landlock")
-    ended: Counter[str] = Counter()
-    numbers = iter(range(1000))
     async with Corral([change], sandbox=provider, check=False) as corral:
         (fleet,) = provider._fleets.values()  # pyright: ignore[reportPrivateUsage]
 
@@ -803,23 +835,45 @@ async def test_a_thousand_executions_survive_a_death_a_second_and_drains(
                     assert result.value == number
                     assert [made[number, n] for n in range(4)] == [1] * 4
 
-        async def trouble() -> None:
-            for turn in range(10_000):
-                await anyio.sleep(1)
+        async def replace(number: signal.Signals, every_seconds: float) -> None:
+            while True:
+                began = anyio.current_time()
+                replacement = spares.pop() if spares else await anyio.to_thread.run_sync(begin)
+                await anyio.sleep(max(0, every_seconds - (anyio.current_time() - began)))
                 position = chance.randrange(3)
-                replacement = await anyio.to_thread.run_sync(start)
                 old, workers[position] = workers[position], replacement
                 await fleet.refresh()
-                old.signal(signal.SIGTERM if turn % 2 else signal.SIGKILL)
+                theirs.update((pid, started_at(pid)) for pid in descendants(old.process.pid))
+                old.signal(number)
+                gone.append(old)
+                ways[number] += 1
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(trouble)
+        async with anyio.create_task_group() as trouble:
+            trouble.start_soon(replace, signal.SIGKILL, 1)
+            trouble.start_soon(replace, signal.SIGTERM, 2)
             async with anyio.create_task_group() as runs:
                 for _ in range(16):
                     runs.start_soon(change_all)
-            tasks.cancel_scope.cancel()
+            trouble.cancel_scope.cancel()
         assert sum(ended.values()) == 1000
         assert ended.keys() <= {"", "sandbox_lost"}, ended
+        assert ended[""] > 500
+        assert min(ways[signal.SIGKILL], ways[signal.SIGTERM]) >= 2
         assert max(made.values()) == 1, "nothing was done twice"
         await until(lambda: [node.mine for node in fleet.nodes.values()] == [0] * len(fleet.nodes))
-        await until(lambda: [node.others for node in fleet.nodes.values()] == [0] * len(fleet.nodes))
+        for each in workers:
+            metrics = each.probes.replace("/health", "/metrics")
+            await until(lambda metrics=metrics: "corral_worker_live 0" in probe(metrics)[1].splitlines())
+    await until(lambda: all(each.process.poll() is not None for each in gone))
+    assert {each.process.returncode for each in gone} == {0, -signal.SIGKILL}, "drained ones ended by themselves"
+    assert len(theirs) > len(gone)
+    await until(lambda: not [pid for pid, time in theirs if started_at(pid) == time])
+
+
+def started_at(pid: int) -> str:
+    """Returns when a process was started (field 22 of /proc/PID/stat); "" once it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import bisect
 import hashlib
 import hmac
 import json
 import random
 import ssl
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, cast
@@ -48,14 +49,20 @@ _TICK_SECONDS = SILENT_SECONDS / 4
 _AGAIN_SECONDS = 1.0
 _DISCOVER_SECONDS = 5.0
 _IDLE_CONNECTIONS = 64
+_HANDSHAKES = 32
+"""Maximum number of connections to a worker that this host opens at the same time. A worker bounds those of all."""
 _RANKED = 8
 """Number of workers that an owner returns to, best first."""
-_MOST_RANKED_OWNERS = 10_000
+_POINTS = 32
+"""Number of points of a worker on the ring of hashes."""
+_POINT_BYTES = 8
 _MOST_WAITING = 10_000
 _MOST_STATES = 250
 """Maximum number of STATEs between two ticks."""
 _OVERLOAD = 1.25
 """Factor of the mean load up to which an owner returns to the same worker."""
+_CANDIDATES = 8
+_SUM_SECONDS = 0.1
 
 
 _Lane: TypeAlias = tuple[Owner | str | None, Language, frozenset[str]]
@@ -66,8 +73,13 @@ class Node:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        digests = (
+            hashlib.blake2b(f"{address} {number}".encode(), digest_size=64).digest() for number in range(_POINTS // 8)
+        )
+        self.points = [digest[at : at + _POINT_BYTES] for digest in digests for at in range(0, 64, _POINT_BYTES)]
         self.control: Peer | None = None
         self.idle: list[Peer] = []
+        self.handshakes = asyncio.Semaphore(_HANDSHAKES)
         self.live: set[Peer] = set()
         """Connections with a guest of this host."""
         self.mine = 0
@@ -148,7 +160,11 @@ class Fleet:
         """Tickets that wait, by organization or, without one, by user. The lanes take turns. All tickets of a lane
         accept the same workers."""
         self._waiting = 0
-        self._ranks: OrderedDict[Owner, list[Node]] = OrderedDict()
+        self._ring: list[tuple[bytes, str]] = []
+        """Points and addresses of all workers; empty after they have changed."""
+        self._all: list[Node] = []
+        """All workers, for a choice by chance; empty after they have changed."""
+        self._sum, self._sum_until = 0, 0.0
         self._loop = asyncio.get_running_loop()
         self._tick: asyncio.TimerHandle | None = None
         self._next_tick = 0.0
@@ -227,7 +243,7 @@ class Fleet:
             return
         self.failures.pop(address, None)
         self.nodes[address] = node
-        self._ranks.clear()
+        self._forget_order()
         self.offer(node)
 
     def _take_state(self, node: Node, kind: int, payload: bytes) -> None:
@@ -255,7 +271,7 @@ class Fleet:
         node.lost = reason
         if self.nodes.get(node.address) is node:
             del self.nodes[node.address]
-            self._ranks.clear()
+            self._forget_order()
             lost = len(node.live) + node.hung_up
             if not self._closed and (lost or (node.is_named and not node.draining)):
                 text = f"; its {lost} executions are lost" if lost else ""
@@ -307,7 +323,7 @@ class Fleet:
         """
         node = self._choice(ticket)  # those who wait have taken all places that they accept
         if node is not None:
-            node.mine += 1
+            self._take(node, 1)
             return node
         self._expect_some(ticket)
         if self._waiting >= _MOST_WAITING:
@@ -330,7 +346,7 @@ class Fleet:
                 self._leave_lane(ticket)
 
     def release(self, node: Node) -> None:
-        node.mine -= 1
+        self._take(node, -1)
         self.offer(node)
 
     def offer(self, node: Node) -> None:
@@ -346,7 +362,7 @@ class Fleet:
             if not lane:
                 del self._lanes[key]
             if not ticket.place.done():
-                node.mine += 1
+                self._take(node, 1)
                 ticket.place.set_result(node)
 
     def _leave_lane(self, ticket: Ticket) -> None:
@@ -360,28 +376,53 @@ class Fleet:
                 del self._lanes[key]
 
     def _choice(self, ticket: Ticket) -> Node | None:
-        nodes = [node for node in self.nodes.values() if node.room > 0 and ticket.accepts(node)]
-        if not nodes:
-            return None
+        """Returns the owner's usual worker, else the better of two chosen by chance. Among 1,000 workers, a look at all
+        of them takes a millisecond, so it looks at all only if most are full."""
         if ticket.owner is not None:
-            most = max(2.0, _OVERLOAD * (sum(node.load for node in self.nodes.values()) + 1) / len(self.nodes))
+            most = max(2.0, _OVERLOAD * (self._total_load() + 1) / max(1, len(self.nodes)))
             for node in self._ranked(ticket.owner):
                 if node.load < most and node.room > 0 and ticket.accepts(node):
                     return node
-        return min(random.sample(nodes, min(2, len(nodes))), key=lambda node: node.load)
+        nodes: list[Node] = []
+        if len(self.nodes) > _CANDIDATES:
+            self._all = self._all or [*self.nodes.values()]
+            nodes = [node for node in random.sample(self._all, _CANDIDATES) if node.room > 0 and ticket.accepts(node)]
+        if len(nodes) < 2:
+            nodes = [node for node in self.nodes.values() if node.room > 0 and ticket.accepts(node)]
+        return min(random.sample(nodes, min(2, len(nodes))), key=lambda node: node.load, default=None)
 
-    def _ranked(self, owner: Owner) -> list[Node]:
-        ranked = self._ranks.get(owner)
-        if ranked is None:
-            key = hashlib.sha256(json.dumps(owner).encode()).digest()
+    def _total_load(self) -> int:
+        """Returns the load of all workers. That of other hosts is up to `_SUM_SECONDS` old."""
+        now = self._loop.time()
+        if now >= self._sum_until:
+            self._sum = sum(node.load for node in self.nodes.values())
+            self._sum_until = now + _SUM_SECONDS
+        return self._sum
 
-            def rank(node: Node) -> bytes:
-                return hashlib.blake2b(node.address.encode(), key=key, digest_size=8).digest()
+    def _take(self, node: Node, places: int) -> None:
+        node.mine += places
+        self._sum += places
 
-            ranked = self._ranks[owner] = sorted(self.nodes.values(), key=rank)[:_RANKED]
-            if len(self._ranks) > _MOST_RANKED_OWNERS:
-                self._ranks.popitem(last=False)
-        return ranked
+    def _ranked(self, owner: Owner) -> Iterator[Node]:
+        """Yields an owner's workers in order, the same at every host: those that follow the owner on a ring of hashes.
+        A worker that comes or goes changes the order of few owners."""
+        if not self._ring:
+            self._ring = sorted((point, node.address) for node in self.nodes.values() for point in node.points)
+        key = hashlib.blake2b(json.dumps(owner).encode(), digest_size=_POINT_BYTES).digest()
+        begin = bisect.bisect(self._ring, (key, ""))
+        seen: set[str] = set()
+        for at in range(begin, begin + min(len(self._ring), _RANKED * _POINTS)):
+            address = self._ring[at % len(self._ring)][1]
+            if address not in seen:
+                seen.add(address)
+                yield self.nodes[address]
+                if len(seen) == _RANKED:
+                    return
+
+    def _forget_order(self) -> None:
+        self._ring.clear()
+        self._all.clear()
+        self._sum_until = 0.0
 
     def _expect_some(self, ticket: Ticket) -> None:
         """Raises `StartFailed` if all known workers are unfit for the program."""
@@ -436,6 +477,11 @@ class Fleet:
                 raise
         peer.bound = MAX_RECORD
         return peer
+
+    async def connect_guest(self, node: Node) -> Peer:
+        """Opens a connection for guests. Raises the errors of `connect`."""
+        async with node.handshakes:
+            return await self.connect(node.address, b"guest")
 
     def kept_connection(self, node: Node) -> Peer | None:
         """Takes a connection that an earlier guest has left."""

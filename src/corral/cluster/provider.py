@@ -158,9 +158,11 @@ class WorkerSandbox(FramedProvider):
                     if ticket.excluded >= fleet.nodes.keys():
                         raise StartFailed(failure) from None
             except (OSError, TimeoutError, WireError) as error:
-                failure = f"worker {node.address}: {error or type(error).__name__}"
+                failure = f"worker {node.address}: {str(error) or type(error).__name__}"
                 if not isinstance(error, _StaleError):
                     ticket.excluded.add(node.address)
+                    if ticket.excluded >= fleet.nodes.keys():
+                        ticket.excluded.clear()  # a busy worker, or a busy host, can miss the time for a handshake
             ticket.place = asyncio.get_running_loop().create_future()
         raise StartFailed(failure)
 
@@ -216,7 +218,7 @@ async def _opened(fleet: Fleet, node: Node, asked: bytes) -> GuestChannel:
     """Starts a guest in a place of this worker, which the channel frees. Frees it now if it fails."""
     kept = fleet.kept_connection(node)
     try:
-        peer = kept or await fleet.connect(node.address, b"guest")
+        peer = kept or await fleet.connect_guest(node)
     except BaseException:
         fleet.release(node)
         raise
