@@ -1,6 +1,6 @@
-"""Draws the plots of docs/costs.md as SVG, from measurements in bench/data. `python -m bench.plots`.
+"""Draws the plots of docs/costs.md and docs/workers.md as SVG, from measurements in bench/data.
 
-The colours follow the reader's scheme, light or dark.
+`python -m bench.plots` writes them. The colours follow the reader's scheme, light or dark.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Plot(TypedDict):
 
 def drawings() -> dict[str, str]:
     """The SVG of each plot, by the name of its file."""
-    plots: dict[str, Plot] = json.loads((ROOT / "bench" / "data" / "costs.json").read_text(encoding="utf-8"))
+    plots: dict[str, Plot] = {}
+    for file in sorted((ROOT / "bench" / "data").glob("*.json")):
+        plots |= json.loads(file.read_text(encoding="utf-8"))
     return {f"{name}.svg": _draw(plot) for name, plot in plots.items()}
 
 
