@@ -104,6 +104,16 @@ def test_where_nothing_written_is_executed_typescript_is_interpreted_which_is_sa
     assert any("are interpreted" in each and "MemoryDenyWriteExecute=no" in each for each in warnings)
 
 
+@pytest.mark.matrix("the gate has the forking engine there; the image for wasmtime's interpreter takes a while to make")
+def test_where_nothing_written_is_executed_webassembly_is_interpreted() -> None:
+    rules = [*refused("mmap", argument=2, bits=6), *refused("mprotect", argument=2, bits=4)]  # PROT_WRITE, PROT_EXEC
+    script = TRIED.replace("check=check)", "sandbox='wasm', check=check)")
+    done = run_forked([sys.executable, "-c", filtered(rules) + script, "unchecked typescript"], timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    outcomes, _ = json.loads(done.stdout)
+    assert outcomes["unchecked typescript"] == [42, "interpreter", "invalid_arguments"]
+
+
 def test_with_no_jail_at_all_typescript_runs_in_webassembly_and_the_reason_is_said() -> None:
     outcomes, warnings = tried(None, [*NO_NAMESPACES, *NO_LANDLOCK], "unchecked typescript", "shell")
     assert outcomes["unchecked typescript"] == [42, "interpreter", "invalid_arguments"]

@@ -49,6 +49,7 @@ from corral.guest.wasm.engine import library_name
 from corral.guest.wasm.image import HANDLES, MODULE, MODULE_SHA256
 from corral.guest.wasm.server import CREDIT, DATA, END, MESSAGE, MOST_AT_ONCE, OPEN, PIPES, WINDOW_BYTES
 from corral.jail import Mount
+from corral.jail.jail import v8_environment
 from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
 from corral.jail.temporary import TemporaryFolder, user_cache, write_whole
@@ -676,6 +677,7 @@ def _cache_file() -> Path:
     machine = f"{platform.machine()} {platform.processor()}"
     for part in (
         MODULE_SHA256,
+        str(_interprets()),
         version("wasmtime"),
         library.parent.name,
         machine,
@@ -685,6 +687,12 @@ def _cache_file() -> Path:
     ):
         key.update(f"{part}\0".encode())
     return user_cache("wasm") / f"{key.hexdigest()[:32]}.image"
+
+
+@cache
+def _interprets() -> bool:
+    """True if this system denies executable memory that was written: then wasmtime interprets its code."""
+    return bool(v8_environment())
 
 
 @cache
@@ -749,7 +757,7 @@ def _file_lock(path: Path) -> Generator[None]:
 def _made() -> tuple[bytes, bytes]:
     """Makes an image in another process, and returns its handles and its module."""
     library, module = _parts()
-    names = {"names": WASM_FUNCTIONS, "functions": _FUNCTIONS}
+    names = {"names": WASM_FUNCTIONS, "functions": _FUNCTIONS, "interprets": _interprets()}
     program = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from corral.guest.wasm.image import main; main()"
     )

@@ -59,6 +59,7 @@ _ON_EPOCH = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_void_p, POINTER(c_uint64), PO
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wasm_config_new": (c_void_p,),
+    "wasmtime_config_target_set": (c_void_p, c_void_p, c_char_p),
     "wasmtime_config_epoch_interruption_set": (None, c_void_p, c_bool),
     "wasmtime_config_async_stack_size_set": (None, c_void_p, c_size_t),
     "wasmtime_config_cranelift_opt_level_set": (None, c_void_p, c_uint8),
@@ -110,13 +111,16 @@ class Engine:
     """wasmtime with the settings of guests, and the module that its instances share.
 
     `library` is the path of wasmtime's shared library. `most` is the maximum number of instances, and `memory_bytes`
-    the maximum size of the memory of each. If it `optimizes`, compiling takes longer.
+    the maximum size of the memory of each. If it `optimizes`, compiling takes longer. If it `interprets`, it compiles
+    to the code of wasmtime's interpreter, Pulley, for systems that deny processes executable memory.
 
     Raises:
         WasmError: the library lacks a function, or refuses a setting.
     """
 
-    def __init__(self, library: str, *, most: int, memory_bytes: int, optimizes: bool = True) -> None:
+    def __init__(
+        self, library: str, *, most: int, memory_bytes: int, optimizes: bool = True, interprets: bool = False
+    ) -> None:
         self.c: Any = ctypes.CDLL(library)
         try:
             for name, (result, *arguments) in _SIGNATURES.items():
@@ -125,6 +129,8 @@ class Engine:
         except AttributeError as error:
             raise WasmError(f"this version of wasmtime is not supported: {error}") from None
         config = self.c.wasm_config_new()
+        if interprets:
+            self.check(self.c.wasmtime_config_target_set(config, b"pulley64"))
         self.c.wasmtime_config_epoch_interruption_set(config, True)
         self.c.wasmtime_config_cranelift_opt_level_set(config, _SPEED if optimizes else _NONE)
         self.c.wasmtime_config_async_stack_size_set(config, 2 * _STACK_BYTES)  # unused, but it has to be larger

@@ -18,6 +18,8 @@ MODULE_SHA256 = "647ab11ae29cc6d39a6d17d3aa1e7a6a0b5fb9c44b4864475a18bc644f92605
 MODULE = "image.cwasm"
 HANDLES = "handles.json"
 """Files of an image: the compiled module, and the numbers of the guest's functions in it."""
+INTERPRETS = "interprets"
+"""Member of the handles: 1 for an image that Pulley interprets."""
 BUFFER_BYTES = 1 << 16
 STACK_BYTES = 512 << 10
 """Maximum stack of programs, of the 1 MiB that the module has in its memory."""
@@ -141,13 +143,22 @@ class _Maker:
             size -= max(size // 8 & ~7, 8)
 
 
-def make_image(library: str, module: bytes, script: str, names: list[str], functions: list[str], folder: Path) -> None:
+def make_image(
+    library: str,
+    module: bytes,
+    script: str,
+    names: list[str],
+    functions: list[str],
+    folder: Path,
+    *,
+    interprets: bool,
+) -> None:
     """Writes an image into a folder.
 
     Raises:
         WasmError: the engine or the guest fails.
     """
-    engine = Engine(library, most=1, memory_bytes=_BAKE_BYTES, optimizes=False)
+    engine = Engine(library, most=1, memory_bytes=_BAKE_BYTES, optimizes=False, interprets=interprets)
     raw = folder / "raw.cwasm"
     raw.write_bytes(engine.compile(module))
     engine.load(str(raw), HostImports().functions)
@@ -156,8 +167,8 @@ def make_image(library: str, module: bytes, script: str, names: list[str], funct
     memory = maker.instance.read(0, maker.instance.size)
     maker.instance.close()
     raw.unlink()
-    (folder / HANDLES).write_text(json.dumps(handles), encoding="utf-8")
-    optimizing = Engine(library, most=1, memory_bytes=_BAKE_BYTES)
+    (folder / HANDLES).write_text(json.dumps({**handles, INTERPRETS: int(interprets)}), encoding="utf-8")
+    optimizing = Engine(library, most=1, memory_bytes=_BAKE_BYTES, interprets=interprets)
     (folder / MODULE).write_bytes(optimizing.compile(baked(module, memory)))
 
 
@@ -246,7 +257,13 @@ def main() -> None:
     request = json.loads(sys.stdin.read())
     module = Path(request["module"]).read_bytes()
     make_image(
-        request["library"], module, request["script"], request["names"], request["functions"], Path(request["folder"])
+        request["library"],
+        module,
+        request["script"],
+        request["names"],
+        request["functions"],
+        Path(request["folder"]),
+        interprets=request["interprets"],
     )
 
 

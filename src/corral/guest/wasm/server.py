@@ -53,7 +53,7 @@ from corral.guest.wasm.engine import (
     library_name,
     numbers,
 )
-from corral.guest.wasm.image import BUFFER_BYTES, HANDLES, MODULE, bytes_in, text_in
+from corral.guest.wasm.image import BUFFER_BYTES, HANDLES, INTERPRETS, MODULE, bytes_in, text_in
 from corral.jail.launcher import receive, tell
 from corral.jail.privileges import forgo_privileges, hide, seal
 from corral.jail.seccomp import filter_program, supported
@@ -482,8 +482,15 @@ class _Server:
     def __init__(self, requests: _Sockets | _Pipes, library: str, image: str, memory_mb: int) -> None:
         self._requests = requests
         self.memory_bytes = memory_mb << 20
+        with open(f"{image}/{HANDLES}", encoding="utf-8") as file:  # noqa: PTH123
+            self.handles: dict[str, int] = json.load(file)
         most = self.memory_bytes + _GUEST_BYTES + _RESERVE_BYTES
-        self.engine = Engine(library, most=MOST_AT_ONCE + _SPARES, memory_bytes=(most + 0xFFFF) & ~0xFFFF)
+        self.engine = Engine(
+            library,
+            most=MOST_AT_ONCE + _SPARES,
+            memory_bytes=(most + 0xFFFF) & ~0xFFFF,
+            interprets=bool(self.handles[INTERPRETS]),
+        )
         functions = [
             ("host_interrupt", 0, _nothing),
             ("host_call", 5, self._host_call),
@@ -491,8 +498,6 @@ class _Server:
             ("host_module_load", 3, _nothing),
         ]
         self.engine.load(f"{image}/{MODULE}", functions)
-        with open(f"{image}/{HANDLES}", encoding="utf-8") as file:  # noqa: PTH123
-            self.handles: dict[str, int] = json.load(file)
         self._here = threading.local()
         self._lock = threading.Lock()
         self._spares = [_Guest(self)]
