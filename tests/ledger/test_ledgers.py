@@ -6,13 +6,16 @@ import sqlite3
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+import anyio
 import pytest
 
 from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError, LedgerFailed
 from corral.ledger import CallRow, Claim, Ledger, MemoryLedger, Records, SqliteLedger, as_ledger
 from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredExecution
+from corral.ledger.writer import Writer
 from corral.testing import LedgerSuite
 from corral.types import Approved, Denied, EncodedValue, Owner, Settled
 
@@ -195,6 +198,29 @@ async def test_rows_that_wait_for_the_disk_in_one_turn_share_a_write() -> None:
     assert len((await records.load("a")).calls) == 2, "reads go behind the writes"
     assert ledger.writes == [True, False]
     await records.writer.aclose()
+
+
+async def test_jobs_of_one_turn_wake_the_thread_once_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[int] = []
+
+    class Counted(SimpleQueue[Any]):
+        def put(self, item: Any, *args: Any, **options: Any) -> None:
+            handed.append(0 if item is None else len(item))
+            super().put(item, *args, **options)
+
+    monkeypatch.setattr("corral.ledger.writer.SimpleQueue", Counted)
+    writer, done, told = Writer(MemoryLedger()), list[int](), list[int]()
+
+    async def job(n: int) -> None:
+        await writer.run(lambda: done.append(n))
+        told.append(n)
+
+    async with anyio.create_task_group() as tasks:
+        for n in range(20):
+            tasks.start_soon(job, n)
+    await writer.aclose()
+    assert handed == [20, 0]
+    assert done == told == [*range(20)]
 
 
 async def test_a_write_that_fails_ends_the_claims_of_its_rows(caplog: pytest.LogCaptureFixture) -> None:

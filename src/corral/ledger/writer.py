@@ -2,7 +2,7 @@
 
 Rows of calls are queued, and written together after a few milliseconds, or as soon as a task waits for the disk. All
 tasks that wait in one turn of the event loop share one transaction. Other jobs run after the rows that were queued
-before.
+before. All jobs of one turn are handed over together, in their order, so that they wake the thread once.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _LOOK_SECONDS = 1.0
 """Time between looks for decisions that other hosts have recorded."""
 _BEHIND_SECONDS = 0.02
 _PRUNE_SECONDS = 3_600.0
+_TELL_SECONDS = 0.001
+"""Time for which outcomes of jobs are collected."""
 
 logger = get_logger("corral.ledger")
 
@@ -80,7 +82,13 @@ class Writer:
     def _begin(self) -> None:
         self._lock, self._working = Lock(), Lock()
         self._thread: Thread | None = None
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs: SimpleQueue[list[_Job] | None] = SimpleQueue()
+        self._asked: list[_Job] = []
+        """Jobs of this turn of an event loop."""
+        self._asking_loop: object = None
+        """Event loop that hands them over at the end of its turn."""
+        self._outcomes: list[tuple[_Schedule, Callable[[], object]]] = []
+        """Outcomes of jobs that their event loops have not been told yet."""
         self._claims: dict[str, Claim] = {}
         self._rows: deque[tuple[Claim, CallRow]] = deque()
         self._waiters: deque[tuple[Claim, OneShot[None]]] = deque()
@@ -110,7 +118,7 @@ class Writer:
                 error = failure
             except Exception as failure:
                 error = _failure(failure)
-            _call(schedule, lambda: outcome.set((value, error)))
+            self._outcomes.append((schedule, lambda: outcome.set((value, error))))
 
         self._ask(done)
         value, error = await outcome.wait()
@@ -156,11 +164,7 @@ class Writer:
         self._waiters.append((claim, written))
         if not self._is_asked:
             self._is_asked = True
-            loop = asyncio_loop()
-            if loop is None:
-                self._ask(self._flush)
-            else:
-                loop.call_soon(self._ask, self._flush)  # together with all that start in this turn
+            self._ask(self._flush)  # at the end of this turn, together with all that start in it
         await written.wait()
         if claim.failure is not None:
             raise claim.failure
@@ -169,6 +173,7 @@ class Writer:
         """Writes the queued rows and ends the thread. The next use starts another thread."""
         if not self._owner.is_current:
             return
+        self._hand_over()
         with self._lock:
             thread, self._thread = self._thread, None
             jobs, self._jobs = self._jobs, SimpleQueue()
@@ -179,25 +184,59 @@ class Writer:
     def _ask(self, job: _Job) -> None:
         if self._owner.take_over():
             self._begin()
+        loop = asyncio_loop()
         with self._lock:
-            self._jobs.put(job)
+            self._asked.append(job)
+            if loop is not None and len(self._asked) == 1:
+                self._asking_loop = loop
+                loop.call_soon(self._hand_over)
+                return
+            if loop is not None and self._asking_loop is loop:
+                return
+        self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Gives the jobs to the thread, in their order."""
+        with self._lock:
+            jobs, self._asked, self._asking_loop = self._asked, [], None
+            if not jobs:
+                return
+            self._jobs.put(jobs)
             if self._thread is None:
                 self._thread = Thread(target=self._work, args=(self._jobs,), name="corral-ledger", daemon=True)
                 self._thread.start()
 
     # --- in the thread
 
-    def _work(self, jobs: SimpleQueue[_Job | None]) -> None:
+    def _work(self, queue: SimpleQueue[list[_Job] | None]) -> None:
         with self._working:  # after the thread before, if it is still ending
-            job: _Job | None = _nothing
-            while job is not None:
+            jobs: list[_Job] | None = []
+            while jobs is not None:
                 try:
-                    job = jobs.get(timeout=max(0.0, self._next() - time.monotonic()))
+                    jobs = queue.get(timeout=max(0.0, self._next() - time.monotonic()))
                 except Empty:
-                    job = _nothing
+                    jobs = [_nothing]
                 with short_steps:  # so that an event loop does not wait for long values
-                    self._do(job or self._flush)
+                    self._do_all([self._flush] if jobs is None else jobs)
             self.ledger.close()
+
+    def _do_all(self, jobs: Iterable[_Job]) -> None:
+        """Does jobs, and tells their outcomes together, or after a while: each can wait for the disk."""
+        told = time.monotonic()
+        for job in jobs:
+            self._do(job)
+            if time.monotonic() - told > _TELL_SECONDS:
+                self._tell()
+                told = time.monotonic()
+        self._tell()
+
+    def _tell(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        by_loop: dict[_Schedule, list[Callable[[], object]]] = {}
+        for schedule, outcome in outcomes:
+            by_loop.setdefault(schedule, []).append(outcome)
+        for schedule, told in by_loop.items():
+            _call(schedule, partial(_call_all, told))
 
     def _do(self, job: _Job) -> None:
         """Does a job, and jobs that are due."""
@@ -241,11 +280,8 @@ class Writer:
                 failure = _failure(error)
                 for claim in claims.values():
                     claim.fail(failure)
-        by_loop: dict[_Schedule, list[OneShot[None]]] = {}
-        for claim, written in waiters:
-            by_loop.setdefault(claim.schedule, []).append(written)
-        for schedule, written in by_loop.items():
-            _call(schedule, partial(_wake, written))
+        self._outcomes += [(claim.schedule, partial(written.set, None)) for claim, written in waiters]
+        self._tell()
 
     def _stored(self, claim: Claim, row: CallRow) -> StoredCall:
         place = place_of(claim.execution_id, row.sequence, row.status, row.place)
@@ -311,9 +347,9 @@ def _failure(error: Exception) -> LedgerFailed:
     return failure
 
 
-def _wake(waiting: Iterable[OneShot[None]]) -> None:
-    for each in waiting:
-        each.set(None)
+def _call_all(functions: Iterable[Callable[[], object]]) -> None:
+    for each in functions:
+        each()
 
 
 def _call(schedule: _Schedule, function: Callable[[], object]) -> None:
