@@ -38,7 +38,7 @@ class ImpliedScopes:
 
 
 def require_scopes(tool: Tool, name: str, held: frozenset[str]) -> None:
-    """Raises ScopeDenied, which names the missing scopes, unless `held` has all that the tool requires."""
+    """Raises ScopeDenied, which names the missing scopes, unless `held` has every scope that the tool requires."""
     if missing := _missing(tool, held):
         raise ScopeDenied(f"tools.{name} needs {missing}")
 

@@ -222,12 +222,12 @@ class Writer:
 
     def _do_all(self, jobs: Iterable[_Job]) -> None:
         """Does jobs, and tells their outcomes together, or after a while: each can wait for the disk."""
-        told = time.monotonic()
+        last = time.monotonic()
         for job in jobs:
             self._do(job)
-            if time.monotonic() - told > _TELL_SECONDS:
+            if time.monotonic() - last > _TELL_SECONDS:
                 self._tell()
-                told = time.monotonic()
+                last = time.monotonic()
         self._tell()
 
     def _tell(self) -> None:
@@ -235,8 +235,8 @@ class Writer:
         by_loop: dict[_Schedule, list[Callable[[], object]]] = {}
         for schedule, outcome in outcomes:
             by_loop.setdefault(schedule, []).append(outcome)
-        for schedule, told in by_loop.items():
-            _call(schedule, partial(_call_all, told))
+        for schedule, functions in by_loop.items():
+            _call(schedule, partial(_call_all, functions))
 
     def _do(self, job: _Job) -> None:
         """Does a job, and jobs that are due."""

@@ -102,7 +102,7 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoneCall:
-    """One change, and what a rollback has done about it."""
+    """One change, and its outcome in a rollback."""
 
     sequence: int
     tool: str
