@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import anyio
 import pytest
 
-from corral import ApprovalRequest, Approved, Corral, ExecutionContext, define_tool, tool
+from corral import ApprovalRequest, Approved, Corral, ExecutionContext, Limits, define_tool, tool
+from corral.bridges.http import HttpBridge
 from corral.calls import Call, Grant, Grants, GuardSettings, RateLimits, pipeline
 from corral.errors import ConfigError
 from corral.ledger import SqliteLedger
@@ -19,6 +22,8 @@ from corral.sandboxes import CPythonSandbox, DenoSandbox
 from corral.tools import ToolRegistry
 from corral.types import CallRequest, Language, Reply
 from tests.audit.events import read
+from tests.bridges.http.serving import Server
+from tests.bridges.http.test_executions import Elsewhere
 
 pytestmark = pytest.mark.anyio
 
@@ -247,6 +252,118 @@ async def test_a_policy_of_another_engine_decides_and_one_that_fails_denies() ->
     assert code_of(await World(Engine(), *TOOLS, context=scoped).call("rows", {"limit": 1})) == "policy_denied"
     assert code_of(await World(Engine(), *TOOLS, context=scoped).call("pay.export")) == "policy_denied"
     assert RAN == ["refund 10"]
+
+
+@asynccontextmanager
+async def over(
+    bridge: Literal["pipe", "http"], tools: list[Any], sandbox: Any, **options: Any
+) -> AsyncGenerator[Corral]:
+    """A Corral whose programs call over the pipe, or from another process over HTTP."""
+    if bridge == "pipe":
+        async with Corral(tools, sandbox=sandbox, check=False, **options) as corral:
+            yield corral
+        return
+    protocol = HttpBridge()
+    async with Corral(tools, sandbox=sandbox, bridge=protocol, containment="none", check=False, **options) as corral:
+        with Server(corral.remote.asgi_app()) as server:
+            protocol.url = server.url
+            yield corral
+
+
+class Waiting:
+    """Engine that does not answer before it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = anyio.Event(), anyio.Event()
+        self.ended: list[str] = []
+
+    async def decide(self, call: PolicyCall) -> Verdict:
+        self.asked.set()
+        try:
+            await self.answers.wait()
+        finally:
+            self.ended.append(call.tool)
+        return Verdict(decision="allow")
+
+
+async def test_a_call_that_is_cancelled_while_an_engine_decides_is_not_made() -> None:
+    engine = Waiting()
+    world = World(engine, *TOOLS)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.call, "pay.refund")
+        await engine.asked.wait()
+        tasks.cancel_scope.cancel()
+    assert (engine.ended, RAN) == (["pay.refund"], [])
+    engine.answers.set()
+    assert code_of(await world.call("pay.refund")) is None
+
+
+@pytest.mark.matrix("a call that is cancelled while an engine decides; here real programs end")
+@pytest.mark.parametrize("end", ["cancelled", "timed_out"])
+async def test_a_program_that_ends_while_an_engine_decides_leaves_nothing(warm_deno: DenoSandbox, end: str) -> None:
+    engine = Waiting()
+    limits = Limits(wall_seconds=2 if end == "timed_out" else 60)
+    async with Corral(TOOLS, sandbox=warm_deno, policy=engine, check=False, limits=limits) as corral:
+        async with anyio.create_task_group() as tasks:
+
+            async def run() -> None:
+                result = await corral.execute("return await tools.pay.refund({})")
+                assert result.status == "timed_out"
+
+            tasks.start_soon(run)
+            await engine.asked.wait()
+            if end == "cancelled":
+                tasks.cancel_scope.cancel()
+        assert (engine.ended, RAN) == (["pay.refund"], [])
+        engine.answers.set()
+        assert (await corral.execute("return await tools.pay.refund({})")).value == "refunded 10"
+
+
+SPELLINGS = """
+const outcomes = [];
+const attempt = async (call) => { try { outcomes.push(await call()) } catch (e) { outcomes.push(e.name) } };
+await attempt(() => tools.pay.refund({ amount: 501 }));
+await attempt(() => tools["pay"]["refund"]({ amount: 501 }));
+await attempt(() => { const { pay } = tools; const { refund: r } = pay; return r({ amount: 501 }) });
+await attempt(() => Reflect.get(Reflect.get(tools, "pa" + "y"), atob("cmVmdW5k"))({ amount: 501 }));
+await attempt(() => tools["pay.refund"]({ amount: 501 }));
+await attempt(() => tools.Pay.refund({ amount: 501 }));
+await attempt(() => tools.pay.REFUND({ amount: 501 }));
+await attempt(() => tools.pay.refund({ amount: 5010e-1, AMOUNT: 1 }));
+await attempt(() => tools.pay.refund({ "amount": "501" }));
+await attempt(() => tools.pay.refund([{ amount: 501 }]));
+await attempt(() => tools.pay.refund({ __proto__: { amount: 1 }, amount: 501 }));
+await attempt(() => tools.pay.refund(Object.create({ amount: 1 })));
+await attempt(async () => { await tools.swap(); return await tools.pay.refund({ amount: 501 }) });
+return outcomes;
+"""
+
+
+@pytest.mark.matrix("test_no_other_spelling_of_a_tool_passes_a_rule; here over each protocol, and a tool is replaced")
+@pytest.mark.parametrize("bridge", ["pipe", "http"])
+async def test_no_program_passes_a_rule_over_any_protocol(
+    warm_deno: DenoSandbox, tmp_path: Path, bridge: Literal["pipe", "http"]
+) -> None:
+    @tool
+    def swap() -> None:
+        corral.tools.exchange([refund], [replaced])
+
+    @tool(namespace="pay", name="refund")
+    async def replaced(amount: float = 10) -> str:
+        RAN.append(f"replaced {amount:g}")
+        return "replaced"
+
+    policy = Policy(texts=[CAPS])
+    sandbox = warm_deno if bridge == "pipe" else Elsewhere("node", tmp_path)
+    async with over(bridge, [*TOOLS, swap], sandbox, policy=policy) as corral:
+        result = await corral.execute(SPELLINGS)
+        outcomes: Any = result.value
+        assert outcomes, result.error
+        assert len(outcomes) == 13
+        assert set(outcomes) <= {"PolicyDenied", "ToolNotFound", "InvalidArguments", "TypeError"}
+        assert outcomes[-1] == "PolicyDenied"
+        assert RAN == []
+        assert (await corral.execute("return await tools.pay.refund({ amount: 50 })")).value == "replaced"
 
 
 # --- files
