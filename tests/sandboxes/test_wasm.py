@@ -125,6 +125,13 @@ async def test_the_clock_of_a_program_begins_with_it(corral: Corral) -> None:
         assert all(abs(each) < 20_000 for each in value), value
 
 
+@pytest.mark.matrix("the gate has timers and bounds of memory; that cleared timers fill none, which takes seconds")
+async def test_timers_that_are_cleared_fill_no_memory(corral: Corral) -> None:
+    program = "for (let n = 0; n < 150_000; n++) clearTimeout(setTimeout(() => {}, 1e6)); return 'done'"
+    limits = Limits(memory_mb=16, wall_seconds=300, cpu_seconds=30)
+    assert (await corral.execute(program, limits=limits)).raise_for_error().value == "done"
+
+
 async def test_programs_of_two_users_are_in_two_processes() -> None:
     async with open_corral(sandbox := WasmSandbox(pool_size=0)) as corral:
         for user_id in ("ann", "bob", "ann"):
