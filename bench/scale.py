@@ -298,9 +298,6 @@ async def _run(*, keep: bool) -> None:
     print(f"kB of the host for each: {memory}\n% of one core together: {idle}", flush=True)
     rates = await _spread(inputs)
     print(f"executions a second: {rates}\ninputs: {inputs}", flush=True)
-    site = Site()
-    rows = _conclusions(inputs, site, simulate(site, 3.0))
-    print("\n".join(f"| {name} | {value} |" for name, value in rows.items()))
     if keep:
         titles = {
             "workers-memory": ("kB of the host for each execution that waits, over two workers", memory),
@@ -313,6 +310,9 @@ async def _run(*, keep: bool) -> None:
         }
         _DATA.write_text(json.dumps(plots, indent=2) + "\n", encoding="utf-8")
         print(f"written: {_DATA}; now python -m bench.plots")
+    site = Site()
+    rows = _conclusions(inputs, site, simulate(site, 3.0))
+    print("\n".join(f"| {name} | {value} |" for name, value in rows.items()))
 
 
 def main() -> None:
