@@ -13,7 +13,7 @@ WRONG = [
         "xyz",
         (
             "unknown command 'xyz'; known: run, check, types, serve, chat, shell, worker, mcp, packages, policy, audit, "
-            "executions, doctor"
+            "executions, snippets, doctor"
         ),
         "corral",
     ),
