@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, closing
@@ -12,9 +13,14 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from pydantic_ai import Agent, DeferredToolRequests
+from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from corral import ApprovalRequest, Approved, Corral, ExecutionContext, ExecutionResult, Later, tool
 from corral.chat import ChatBounds, ChatStore, ChatTurn, Part, SqliteChats, chat_app
+from corral.chat.agents import chat_agent_of
+from corral.integrations.pydantic_ai import CodeMode
 from corral.ledger import SqliteLedger
 from corral.running.executions import Executions
 from corral.sandboxes import DenoSandbox
@@ -185,6 +191,36 @@ async def test_an_approval_survives_the_server_and_its_result_reaches_the_conver
         assert host.done == ["a", 1, 2]
         [listed] = await ann.get("/api/conversations")
         assert (listed["running"], listed["waiting"]) == (False, False)
+
+
+async def test_an_agent_of_pydantic_ai_takes_further_messages_after_a_pause(host: Host) -> None:
+    async def script(messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[Any]:
+        last = messages[-1]
+        assert isinstance(last, ModelRequest)
+        prompts = [str(part.content) for part in last.parts if isinstance(part, UserPromptPart)]
+        if prompts == ["pay"]:
+            code = json.dumps({"code": "return await tools.pay({ euros: 2 })"})
+            yield {0: DeltaToolCall(name="execute_code", json_args=code, tool_call_id="call-1")}
+        else:
+            yield f"I read: {prompts[-1]}"
+
+    async with host.server() as (_, corral):
+        agent = Agent(
+            FunctionModel(stream_function=script),
+            capabilities=[CodeMode(corral)],
+            output_type=[str, DeferredToolRequests],
+        )
+        ann = Browser(chat_app(corral, chat_agent_of(agent), authenticate=_user), "ann")
+        await ann.send("pay")
+        paused = program_of((await ann.get("/api/conversations/talk"))["messages"][1])
+        assert (paused["status"], host.done) == ("paused", [])
+        assert (await decide(ann, paused["id"], 1)).status_code == 200
+        message = (await ended(ann))["messages"][1]
+        [call] = [part for part in message["parts"] if part["type"].startswith("tool-")]
+        assert (call["state"], call["output"], call.get("errorText")) == ("output-available", "Result: 20", None)
+        assert host.done == [2]
+        further = parts_of(await ann.send("thanks", message="m2"))
+        assert [part["delta"] for part in further if part["type"] == "text-delta"] == ["I read: thanks"]
 
 
 async def test_a_decision_after_other_messages_continues_at_the_end(host: Host) -> None:

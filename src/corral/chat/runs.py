@@ -441,6 +441,7 @@ class AssembledMessage:
                 tool.pop("inputText", None)
                 tool |= {"state": "output-error", "input": part.get("input"), "errorText": part["errorText"]}
             case "tool-output-available":
+                tool.pop("errorText", None)  # of a pause: an agent's framework refuses a call that has both
                 tool |= {"state": "output-available", "output": part.get("output")}
             case "tool-output-error":
                 tool |= {"state": "output-error", "errorText": part["errorText"]}
