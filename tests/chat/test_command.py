@@ -57,6 +57,11 @@ def test_the_corral_is_that_of_the_agents_code_mode_if_the_module_has_none(
         ("", "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or use --demo"),
         ("app:corral", "set ANTHROPIC_API_KEY, OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or use --demo"),
         ("app:agent --demo", "name the agent, module:name, or use --demo, not both"),
+        ("app:agnet", "app_of_the_chat has no 'agnet'; did you mean app_of_the_chat:agent?"),
+        ("app_of_the_chat.py:agent", "there is no module 'app_of_the_chat.py'; write app_of_the_chat:agent"),
+        ("away:agent", "there is no module 'away'; start it in the folder of away"),
+        ("imports:agent", "imports cannot be imported: there is no module 'away'; install away"),
+        ("app_of_the_chat.py", "'app_of_the_chat.py' does not name an agent; write module:name, such as app:agent"),
         ("--demo --host 0.0.0.0", "is not a loopback address"),
         ("--demo --store postgresql://ann:hunter2@127.0.0.1:1/chats", "cannot be kept in PostgreSQL: "),
         ("--demo --store postgresql://ann:hunter2@127.0.0.1:hunter2/chats", "PostgreSQL: the URL is not valid"),
@@ -68,6 +73,7 @@ def test_it_refuses_in_one_line_and_tells_no_password(
     arguments: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "app_of_the_chat.py").write_text("from corral import Corral\n\ncorral = agent = Corral([])\n")
+    (tmp_path / "imports.py").write_text("import away\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     assert run(["chat", "--port", "0", *arguments.replace("app:", "app_of_the_chat:").split()]) == 2

@@ -21,6 +21,7 @@ from corral.cli.options import add_drain, interruptible
 from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, screen
 from corral.errors import ConfigError, MissingExtra, requires_extra
+from corral.rendering.suggestions import NearNames
 from corral.types import ExecutionContext
 
 _EPILOG = """\
@@ -153,15 +154,24 @@ def _found(place: str) -> tuple[Any, Any]:
     """Imports an agent and its Corral."""
     module_name, colon, name = place.partition(":")
     if not (module_name and colon and name):
-        raise ConfigError(f"{place!r} does not name an agent; write module:name")
+        raise ConfigError(f"{place!r} does not name an agent; write module:name, such as app:agent")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"{module_name} cannot be imported: there is no module {error.name!r}") from error
+        is_file = module_name.endswith(".py") and Path(module_name).exists()
+        if not f"{module_name}.".startswith(f"{error.name}."):
+            remedy = f"install {error.name}"
+        elif is_file:
+            remedy = f"write {module_name.removesuffix('.py')}:{name}"
+        else:
+            remedy = f"start it in the folder of {module_name}"
+        raise ConfigError(f"{module_name} cannot be imported: there is no module {error.name!r}; {remedy}") from error
     if not hasattr(module, name):
-        raise ConfigError(f"{module_name} has no {name!r}")
+        near = NearNames(vars(module)).of(name)
+        hint = f"; did you mean {module_name}:{near[0]}?" if near else ""
+        raise ConfigError(f"{module_name} has no {name!r}{hint}")
     target, corral = getattr(module, name), getattr(module, "corral", None)
     if isinstance(target, Corral):
         return target, _by_environment(target)
