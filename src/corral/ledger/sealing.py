@@ -100,4 +100,5 @@ class Ring:
             return key.decrypt(sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :], place.encode())
         except (self._invalid, ValueError):
             reason = f"was altered, or belongs elsewhere, or was sealed with another key {name.decode()!r}"
-            raise LedgerDamaged(f"{shown} {reason}") from None
+            remedy = f"set {KEYS_VARIABLE} or keys= to the key that the ledger was written with"
+            raise LedgerDamaged(f"{shown} {reason}: {remedy}") from None
