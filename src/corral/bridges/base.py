@@ -30,8 +30,7 @@ class Document(NamedTuple):
 
 
 PeerHandler: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
-"""Function that answers a message of a peer, which is a name and a body. A `CorralError` that it raises is passed
-on."""
+"""Function that answers a peer's message, given its name and body. A `CorralError` that it raises is passed on."""
 
 
 class PeerHosts(Protocol):
@@ -65,7 +64,7 @@ class PeerHosts(Protocol):
     async def forward(
         self, host: str, scope: Scope, receive: Receive, send: Send, /, *, app: str | None = None
     ) -> None:
-        """Passes a request to a peer's bridge, or to the `app` that it serves, and its response back, as streams.
+        """Forwards a request to a peer's bridge, or to the `app` that it serves, and streams the response back.
 
         Raises:
             HostLost: the peer does not answer; nothing has been sent back.
@@ -85,19 +84,19 @@ class PeerHosts(Protocol):
         ...
 
     async def receive(self, scope: Scope, receive: Receive, send: Send, /) -> None:
-        """Passes a request that a peer has forwarded to the app that it is for."""
+        """Passes a request from a peer to the app that its path names."""
         ...
 
     def answer(self, name: str, handler: PeerHandler, /) -> None:
-        """Answers messages of peers, whose names begin with `name` and a slash."""
+        """Registers the handler of peers' messages whose names begin with `name` and a slash."""
         ...
 
     async def ask(self, name: str, body: bytes, /) -> Mapping[str, bytes | CorralError]:
-        """Sends a message to all peers at once. Returns their answers by host, or the errors instead of answers."""
+        """Sends a message to all peers at once. Returns the answer or the error of each host."""
         ...
 
     async def hold(self, context: ExecutionContext, lost: Callable[[], object], /) -> Lease:
-        """Takes the lease of the session that a context names. A host can hold it several times.
+        """Takes the lease of the context's session. A host can hold it several times.
 
         `lost` is called if the lease ends before its `release`.
 

@@ -83,14 +83,14 @@ _HOP_BY_HOP = frozenset(
 )
 """Headers of one connection: RFC 9110, section 7.6.1."""
 _CLIENT_HEADERS = {b"x-corral-host": b"host", b"x-corral-origin": b"origin"}
-"""Headers in which an app of a peer gets the Host and Origin that the client sent, for its own checks."""
+"""Headers that carry the client's Host and Origin to a peer's app, for its own checks."""
 _NOT_SENT = _HOP_BY_HOP | {b"host", b"origin", FORWARDED, *_CLIENT_HEADERS}
 _SENDER = "corral.sender"
 """Key in the ASGI scope of a forwarded request."""
 _MESSAGES = "messages"
 """Name of the app that answers messages of peers."""
 _DIGEST = b"Digest "
-"""Scheme of a message's Authorization, which the proof covers: the SHA-256 of its body."""
+"""Authorization scheme of a message: the SHA-256 of its body. The proof covers this header."""
 _ASK_SECONDS = 5.0
 _MAX_MESSAGE_BYTES = 4_000_000
 """Maximum bytes of a message between hosts, and of its answer."""
@@ -172,7 +172,7 @@ class Peers:
         return b"1 %b %b %b" % (sender, sent, hmac.digest(self._secret, b"\n".join(parts), "sha256").hex().encode())
 
     async def forward(self, host: str, scope: Scope, receive: Receive, send: Send, *, app: str | None = None) -> None:
-        """Passes a request to a peer's bridge, or to the `app` that it serves, and its response back, as streams.
+        """Forwards a request to a peer's bridge, or to the `app` that it serves, and streams the response back.
 
         Raises:
             HostLost: the peer does not answer; nothing has been sent back.
@@ -192,7 +192,7 @@ class Peers:
         if failure is not None:
             raise failure
 
-    # --- apps of hosts, and messages among them
+    # --- apps of hosts, and messages between them
 
     def serve(self, name: str, app: ASGIApp) -> str:
         """Serves an app for requests that peers forward. Returns its name, which differs from `name` if that is taken.
@@ -206,7 +206,7 @@ class Peers:
         return free
 
     async def receive(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Passes a request that a peer has forwarded to the app that it is for."""
+        """Passes a request from a peer to the app that its path names."""
         head = RequestHead.of(scope)
         name, _, _ = head.path.removeprefix(PEER_PATH).partition("/")
         app = self._apps.get(name)
@@ -235,7 +235,7 @@ class Peers:
         return sender
 
     def answer(self, name: str, handler: PeerHandler) -> None:
-        """Answers messages of peers, whose names begin with `name` and a slash."""
+        """Registers the handler of peers' messages whose names begin with `name` and a slash."""
         self._handlers[name] = handler
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -244,7 +244,7 @@ class Peers:
         try:
             body = await read_body(head, receive, _MAX_MESSAGE_BYTES)
             if head.authorization != _DIGEST + sha256(body).hexdigest().encode():
-                raise AccessDenied("the body is not that of the message that a peer has sent")
+                raise AccessDenied("the body does not match its digest; it was changed on the way")
             if (handler := self._handlers.get(kind)) is None:
                 raise BridgeError(f"this host does not answer {kind!r}; hosts must have the same options")
             response = Response(await handler(name, body), headers={}, media_type="application/json")
@@ -253,7 +253,7 @@ class Peers:
         await response(scope, receive, send)
 
     async def ask(self, name: str, body: bytes) -> dict[str, bytes | CorralError]:
-        """Sends a message to all peers at once. Returns their answers by host, or the errors instead of answers."""
+        """Sends a message to all peers at once. Returns the answer or the error of each host."""
         answers: dict[str, bytes | CorralError] = {}
 
         async def ask(host: str) -> None:
@@ -296,7 +296,7 @@ class Peers:
     # --- leases, which fixed peers do not have
 
     async def hold(self, context: ExecutionContext, lost: Callable[[], object]) -> Lease:
-        """Returns a lease that excludes no other host: fixed peers have no place for leases, which `RedisPeers` has."""
+        """Returns a lease that does not exclude other hosts: only `RedisPeers` has a store for leases."""
         del context, lost
         return _Unshared()
 
@@ -440,7 +440,7 @@ def _with_target(url: httpcore.URL, target: bytes) -> httpcore.URL:
 
 
 def _scope_of_app(scope: Scope, app: str) -> Scope:
-    """Returns a client's request as one to a peer's app, with the client's Host and Origin in other headers."""
+    """Converts a client's request to one for a peer's app, with its Host and Origin in separate headers."""
     sent = {value: name for name, value in _CLIENT_HEADERS.items()}
     headers = [(name, value) for name, value in scope["headers"] if name not in _CLIENT_HEADERS]
     copies = [(sent[name], value) for name, value in headers if name in sent]

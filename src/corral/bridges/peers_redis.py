@@ -33,8 +33,7 @@ _LEAST_LEASE_SECONDS = 0.5
 _LOOK_SECONDS = 0.1
 """Minimum seconds between looks for a host that is not known yet."""
 
-# KEYS: until when each host is alive, in milliseconds; its instance and URL; and the holder of each held name, which is
-# a host and its instance.
+# KEYS: the end of each host's lease, in milliseconds; each host's instance and URL; each held name's host and instance.
 _START = """
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -52,8 +51,8 @@ local function instance(host)
   return value and string.match(value, "^%S+")
 end
 """
-# ARGV: name, instance, URL, lease. Returns the instance and URL of another host with this name, or 1 if this host has
-# been alive all the time, and the names, instances and URLs of all hosts.
+# ARGV: name, instance, URL, lease. Returns the instance and URL of another host with this name, or 1 if this host's
+# lease had not ended, else 0, and the names, instances and URLs of all hosts.
 _RENEW = f"""{_START}
 for _, name in ipairs(redis.call("ZRANGEBYSCORE", KEYS[1], "-inf", now)) do drop(name) end
 local own = ARGV[2] .. " " .. ARGV[3]
@@ -132,10 +131,10 @@ class _Lease:
 class RedisPeers(Peers):
     """Hosts behind one address that find each other in Redis 6 or later, or Valkey.
 
-    `name` is this host, and `url` the address of its bridge for the others. Both must be those of one process only. The
-    host is known to the others while it renews its lease of `lease_seconds`, which it does three times in that time; no
-    request waits for Redis, unless its token names a host that has just joined. While Redis does not answer, the hosts
-    that were known stay so. Sessions kept by name are held by one host at a time, until it closes them or its lease
+    `name` identifies this host, and `url` is the address at which the others reach its bridge. Each process needs its
+    own. The others know the host while it renews its lease of `lease_seconds`, which it does three times in that
+    period. No request waits for Redis, unless its token names a host that has just joined. While Redis does not answer,
+    known hosts stay known. Sessions kept by name are held by one host at a time, until it closes them or its lease
     ends; a host that cannot renew its lease in time closes them itself. `secret` and `ssl_context` are as in `Peers`.
 
     Pass the URL of Redis, or a client of `redis.asyncio`, which you close yourself.
@@ -174,13 +173,13 @@ class RedisPeers(Peers):
         self._client: Redis | RedisCluster | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._looking = asyncio.Lock()
-        """One renewal at a time, so that no older answer follows a newer one."""
+        """Lock of renewals, so that an older answer cannot replace a newer one."""
         self._looked = 0.0
         self._joined_until = 0.0
         """End of this host's lease, if it is not renewed."""
         self._claims: dict[str, _Claim] = {}
         self._unreleased: set[str] = set()
-        """Names that Redis could not be told to be free."""
+        """Names whose release has not reached Redis."""
         self._known: dict[str, str] = {}
         """Instance and URL of each other host."""
 
@@ -241,7 +240,7 @@ class RedisPeers(Peers):
         return await super().ask(name, body)
 
     async def _look(self, is_known: Callable[[], bool], otherwise: str) -> None:
-        """Learns the other hosts, unless that was done a moment ago."""
+        """Reads the other hosts, unless that was done a moment ago."""
         if self._client is None:
             return
         async with self._looking:
@@ -274,7 +273,7 @@ class RedisPeers(Peers):
                 logger.warning("this host renews its lease again")
 
     async def _renew(self) -> str | None:
-        """Renews the lease, and learns the other hosts. Returns the URL of another host with its name."""
+        """Renews the lease, and reads the other hosts. Returns the URL of another host with its name."""
         async with self._looking:
             return await self._renew_alone()
 
@@ -390,7 +389,7 @@ class RedisPeers(Peers):
             del self._claims[name]
 
     def _lose_claims(self) -> None:
-        """Tells the users of all held names that another host can hold them."""
+        """Notifies the users of all held names that another host can now hold them."""
         held = [(name, claim) for name, claim in self._claims.items() if claim.is_held]
         if held:
             logger.warning("this host's lease has ended, so it has lost %d sessions, which it closes", len(held))
