@@ -91,7 +91,7 @@ class Check(ABC):
 
     @cached_property
     def flawed(self) -> dict[int, tuple[Node, list[Flaw]]]:
-        """Calls by a tool's full name whose inputs violate the schema, by start offset."""
+        """Calls whose inputs violate the schema, by start offset. They use the tool's full name."""
         calls = ((call, name) for call, name in self.calls_by_name() if call.start_byte >= self._start)
         pairs = ((call, self._flaws(call, ToolName.parse(name))) for call, name in calls)
         return {

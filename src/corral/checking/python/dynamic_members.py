@@ -1,4 +1,4 @@
-"""Finds values that a Python program stores in results, for which the declarations no longer hold."""
+"""Finds values that a Python program stores in results, so that their declarations no longer hold."""
 
 from __future__ import annotations
 

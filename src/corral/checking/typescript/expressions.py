@@ -112,7 +112,7 @@ def value_at(node: Node) -> Node:
 
 
 def operands(node: Node) -> Iterator[Node]:
-    """Yields the values that a diagnostic about an operation may refer to, and calls and names directly below."""
+    """Yields the values that a diagnostic about an operation may refer to, and calls and names directly in them."""
     yield node
     parent = node.parent
     yield from filter(None, (part(node, name) for name in ("left", "right", "argument", "object")))

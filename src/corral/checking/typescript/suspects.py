@@ -32,7 +32,7 @@ _BINDS = frozenset(
     "import_specifier import_clause namespace_import catch_clause rest_pattern array_pattern "
     "object_pattern pair_pattern arrow_function enum_declaration".split()
 )
-"""Parents of identifiers that they can bind."""
+"""Types of nodes that can bind an identifier directly below them."""
 _OWN = finder(
     "[(class_declaration name: (_) @name) (class name: (_) @name) (shorthand_property_identifier_pattern) @name]"
 )
