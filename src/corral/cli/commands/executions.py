@@ -127,7 +127,7 @@ async def _show(arguments: argparse.Namespace, view: Screen) -> int:
 
 
 def _show_call(call: ApprovalRequest, state: str | None, view: Screen) -> None:
-    """Shows a call that waits, why it is asked about, and the number and digest to decide on it."""
+    """Shows a waiting call: why a person is asked, and the number and digest to decide on it."""
     state = f"waits for {_decision_for(call)}" if state is None else state
     view.out(f"call {call.sequence}:{call.digest} {state}: {escape_hidden(call.tool)}({call.shown()})")
     if call.reason is not None:
@@ -171,7 +171,7 @@ async def _decide(arguments: argparse.Namespace, view: Screen) -> int:
     if (arguments.value is not None) != (action == "settle"):
         raise ConfigError("--value goes with settle: the result of the call, as JSON")
     if arguments.for_session and action != "approve":
-        raise ConfigError("--for-session goes with approve: it also allows the destinations in doubt from now on")
+        raise ConfigError("--for-session is only for approve: it also allows the doubtful destinations from now on")
     digests = {number: digest for number, digest in arguments.numbers if digest}
     decisions: Mapping[str, Callable[[], Settlement]] = {
         "approve": lambda: Approved(for_session=arguments.for_session),

@@ -1,4 +1,4 @@
-"""`corral snippets`: writes a recorded program that worked as the folder of a skill, for a code review."""
+"""`corral snippets`: exports a recorded program that succeeded as a skill's folder, for code review."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def add_snippets(commands: Commands) -> None:
         _snippets,
         takes="export|check",
         help="programs that worked, as skills",
-        description="Writes a recorded program that worked as the folder of a skill, and checks such folders.",
+        description="Exports a recorded program that succeeded as a skill's folder, and checks such folders.",
         epilog=_EPILOG,
     )
     parser.add_argument("action", choices=("export", "check"), metavar="ACTION", help="export, check")
@@ -150,7 +150,7 @@ async def _read(arguments: argparse.Namespace, copied: Path) -> _Snippet:
 
 
 async def _draft_reason(records: Records, context: ExecutionContext) -> str:
-    """Returns why a program is a draft; empty if its session has read nothing of others."""
+    """Returns the reason why a program is a draft; empty if its session has read no untrusted text."""
     is_exposed = await records.is_exposed((context.organization_id, context.user_id, context.session_id))
     if is_exposed is None:
         return "nothing is known of what its session has read"
