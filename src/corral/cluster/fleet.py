@@ -54,7 +54,7 @@ _HANDSHAKES = 32
 _RANKED = 8
 """Number of workers that an owner returns to, best first."""
 _POINTS = 32
-"""Number of points of a worker on the ring of hashes."""
+"""Number of points of a worker on the hash ring."""
 _POINT_BYTES = 8
 _MOST_WAITING = 10_000
 _MOST_STATES = 250
@@ -163,7 +163,7 @@ class Fleet:
         self._ring: list[tuple[bytes, str]] = []
         """Points and addresses of all workers; empty after they have changed."""
         self._all: list[Node] = []
-        """All workers, for a choice by chance; empty after they have changed."""
+        """All workers, for a random choice; empty after they have changed."""
         self._sum, self._sum_until = 0, 0.0
         self._loop = asyncio.get_running_loop()
         self._tick: asyncio.TimerHandle | None = None
@@ -376,8 +376,9 @@ class Fleet:
                 del self._lanes[key]
 
     def _choice(self, ticket: Ticket) -> Node | None:
-        """Returns the owner's usual worker, else the better of two chosen by chance. Among 1,000 workers, a look at all
-        of them takes a millisecond, so it looks at all only if most are full."""
+        """Returns the owner's usual worker, else the better of two random ones. Comparing 1,000 workers takes a
+        millisecond, so all are compared only if most are full.
+        """
         if ticket.owner is not None:
             most = max(2.0, _OVERLOAD * (self._total_load() + 1) / max(1, len(self.nodes)))
             for node in self._ranked(ticket.owner):

@@ -42,8 +42,7 @@ SECRET_VARIABLE = "CORRAL_WORKER_SECRET"  # noqa: S105  # the variable's name
 _LEAST_SECRET_BYTES = 16
 _TLS_RECORD_BYTES = 16 * 1024
 _UNREACHABLE_SECONDS = 15
-"""Seconds after which a connection is lost whose peer confirms nothing. A peer whose process stands still is not, as
-its kernel confirms."""
+"""Seconds without acknowledgements after which a connection is lost. A suspended peer's kernel still sends them."""
 _PROBE_SECONDS = 5
 
 
@@ -99,7 +98,7 @@ def records(kind: Kind, data: bytes | bytearray) -> bytes:
 
 
 class _Tls:
-    """TLS of one connection. Takes and returns bytes, and knows no sockets.
+    """TLS of one connection. Takes and returns bytes, without a socket.
 
     It looks for a further record without provoking an exception, so it costs less than asyncio's own TLS transport
     (docs/workers.md has the times).
@@ -158,7 +157,7 @@ class _Tls:
 class Peer(asyncio.Protocol):
     """One connection, as records. A subclass, or whoever uses it, sets `take` and `lost`, which may be replaced at any
     time. A `WireError` or another exception in `take` ends the connection, and `lost` gets it. With `tls`, this side is
-    the client if it has the `server_name` that the certificate of the other one must have, and else the server."""
+    the client if it has a `server_name`, which the other side's certificate must have, else the server."""
 
     def __init__(self, tls: ssl.SSLContext | None = None, server_name: str | None = None) -> None:
         self.transport: asyncio.Transport | None = None
@@ -167,7 +166,7 @@ class Peer(asyncio.Protocol):
         self.bound = MAX_BEFORE_PROOF
         """Maximum bytes of a payload."""
         self.over = False
-        """True once the connection is lost, or is about to be, as this side has given it up."""
+        """True once the connection is lost, or this side has abandoned it."""
         self.full = False
         """True while unsent bytes wait above `HIGH_BYTES`."""
         self._buffer = bytearray()
@@ -294,7 +293,7 @@ _UNREACHABLE = {
     "TCP_KEEPINTVL": _PROBE_SECONDS,
     "TCP_KEEPCNT": 2,
 }
-"""Options of a connection, by which the kernel finds out that the other machine is gone."""
+"""Options of a connection that let the kernel detect a vanished machine."""
 
 
 @cache

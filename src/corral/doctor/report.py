@@ -310,7 +310,7 @@ def _sessions() -> Layer:
 
 
 def _webassembly() -> list[Layer]:
-    """Finds whether the engine in WebAssembly has its image; nothing if the engine is not installed."""
+    """Reports whether the image of the engine in WebAssembly is cached; nothing if the engine is not installed."""
     name = "engine in WebAssembly"
     try:
         is_cached = image_is_cached()
