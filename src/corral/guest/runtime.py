@@ -332,7 +332,7 @@ def python_server() -> Mapping[str, str | bytes]:
 
 @cache
 def wasm_server() -> Mapping[str, str | bytes]:
-    """Returns the files of the server of guests in WebAssembly, in the same form."""
+    """Returns the files of the WebAssembly guests' server, as `python_server` does."""
     return _server(
         "corral.guest.python.frames",
         "corral.jail.privileges",

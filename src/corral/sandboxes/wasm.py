@@ -118,7 +118,7 @@ _RETRY_SECONDS = 60.0
 _READY = encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE)
 _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
-"""Seconds for a plain process to end one execution, which takes a tick, before all of it is killed."""
+"""Seconds that a plain process has to end one execution, which takes a tick, before the process is killed."""
 _ERRORS_BYTES = 16_384
 _VARIABLES = ("SYSTEMROOT",)
 """Environment variables of a plain process: without this one, Python does not start on Windows."""
@@ -231,7 +231,7 @@ class _PlainProcess:
             self._channels.pop(channel.number, None)
 
     def send(self, number: int, kind: int, payload: bytes, channel: _PipedChannel | None = None) -> None:
-        """Has the thread write a message, which tells `channel` when it has."""
+        """Has the thread write a message, and then notify `channel`."""
         self._queue.put((MESSAGE.pack(number, kind, len(payload)) + payload, channel))
 
     def kill(self) -> None:
@@ -465,7 +465,7 @@ class WasmSandbox(ForkProvider):
     It starts programs faster than other engines. Programs compute slower than in V8, and have no streams, files or npm
     packages: docs/wasm.md has the whole list.
 
-    `tier` selects the jail of the processes that hold the instances, of which each serves one user of one organization.
+    `tier` selects the jail of the processes that hold the instances. Each process serves one user of one organization.
     "auto" uses the best one that this system supports, and at least the required one. Where no jail starts, as on macOS
     and Windows, it uses plain processes: their containment is `interpreter`, which is sufficient for the required tier
     `landlock`. `pool_size` is the number of such processes kept ready for new users.

@@ -56,12 +56,12 @@ class HostImports:
 
 
 def text_in(instance: Instance, handle: int) -> str:
-    """Returns the text of a handle. Raises as `bytes_in`."""
+    """Returns the text of a handle. Raises the errors of `bytes_in`."""
     return bytes_in(instance, handle).decode("utf-8", "replace")
 
 
 def bytes_in(instance: Instance, handle: int) -> bytes:
-    """Returns the text of a handle, which stays valid, as the engine's UTF-8, in which surrogates can be alone.
+    """Returns the text of a handle in the engine's UTF-8, which can contain lone surrogates. The handle stays valid.
 
     Raises:
         WasmError: it is not a text.
@@ -96,7 +96,7 @@ class _Maker:
         raise WasmError(f"{name} failed with {status}: {reason}")
 
     def evaluate(self, script: str, names: list[str], functions: list[str]) -> dict[str, int]:
-        """Calls the guest, a function, and returns the handles of `names`. `functions` are those of the server."""
+        """Calls the guest, a function, with the server's `functions`, and returns the handles of `names`."""
         instance = self.instance
         instance.call("set_max_stack_size", STACK_BYTES)
         out = self.put(bytes(64))

@@ -18,7 +18,7 @@ READY is DATA of the execution 0.
 
 At most `WINDOW_BYTES` of an execution are on their way to the host, so a slow host stops only that execution.
 
-The guest has no part in the frames' format: this process puts the nonce of START into every frame that it sends.
+The guest does not know the frames' format: this process puts the nonce of START into every frame that it sends.
 """
 
 from __future__ import annotations
@@ -111,14 +111,14 @@ class _Connection(Protocol):
         ...
 
     def tell(self, what: str, value: int | str) -> None:
-        """Tells how the execution was ended."""
+        """Reports how the execution was ended."""
         ...
 
     def close(self) -> None: ...
 
 
 class _SocketConnection:
-    """Connection and lifeline, as descriptors of the host's."""
+    """Connection and lifeline, as descriptors from the host."""
 
     def __init__(self, descriptors: list[int]) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptors[0])
@@ -246,7 +246,7 @@ class _Pipes:
         self._connections.pop(number, None)
 
     def _receive(self) -> None:
-        """Reads until the host closes the pipe, or has ended, with which this process ends too."""
+        """Reads until the host closes the pipe or ends. Then this process ends too."""
         try:
             while header := self._input.read(MESSAGE.size):
                 number, kind, size = MESSAGE.unpack(header)
@@ -507,7 +507,7 @@ class _Server:
         self._over = threading.Event()
 
     def serve(self) -> None:
-        """Serves until the host closes the connection."""
+        """Serves executions until the host closes the connection."""
         threading.stack_size(THREAD_STACK_BYTES)
         threading.Thread(target=self._tick, daemon=True).start()
         self._start_thread()

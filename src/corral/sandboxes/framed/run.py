@@ -1,4 +1,4 @@
-"""Runs one job in a guest: from START to an `Exit` in the model's own terms."""
+"""Runs one job in a guest, from START to an `Exit` that refers to the model's own source."""
 
 from __future__ import annotations
 
