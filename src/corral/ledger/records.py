@@ -31,8 +31,9 @@ from corral.types import Approved, Denied, Owner, Retry, Settled, Settlement
 
 T = TypeVar("T")
 ChangeSession: TypeAlias = Callable[[Mapping[str, Any] | None], tuple[bool, Mapping[str, Any]]]
-"""Returns whether a session is exposed, and its state, from its state before: None if the ledger has none, empty if it
-was deleted for its age."""
+"""Function of a session's stored state: None if the ledger has none, empty if it was deleted for its age. It returns
+whether the session is exposed, and its new state.
+"""
 
 WAITING = ("pending", "uncertain")
 """Statuses of calls that wait for a decision."""
@@ -279,7 +280,7 @@ class Records:
         return await self.writer.run(lambda: self._update_session(key, change))
 
     def submit_session(self, key: Sequence[str | None], change: ChangeSession) -> None:
-        """Changes the state of a session without waiting for that. Errors are logged."""
+        """Changes the state of a session without waiting for the write. Errors are logged."""
         self.writer.submit(lambda: self._update_session(key, change))
 
     async def is_exposed(self, key: Sequence[str | None]) -> bool | None:

@@ -23,8 +23,8 @@ def keys_of(environment: Mapping[str, str]) -> dict[str, bytes]:
     """Reads the keys in `CORRAL_LEDGER_KEYS`: `NAME=BASE64`, separated by commas. The first one seals.
 
     Raises:
-        ConfigError: the variable is not set, or malformed. The message has no part of it, since a key without a name
-            looks like a name.
+        ConfigError: the variable is not set, or malformed. The message does not quote it, because a key without
+            a name looks like a name.
     """
     text = environment.get(KEYS_VARIABLE, "")
     keys: dict[str, bytes] = {}

@@ -308,7 +308,7 @@ class MemoryLedger(SqliteLedger):
         return pages - free > self._most_pages // 2
 
     def _displace(self) -> bool:
-        """Deletes the oldest execution that does not run, of the user with the largest ones; False if all run."""
+        """Deletes the oldest idle execution of the user with the largest ones. Returns False if all are running."""
         with self._transaction(durably=False) as database:
             oldest = database.execute(_OLDEST_OF_LARGEST, (self.now(),)).fetchone()
             if oldest is not None:

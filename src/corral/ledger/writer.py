@@ -1,4 +1,4 @@
-"""Writes and reads a ledger in a thread. The program does not wait for its replies to be written, but for its changes.
+"""Writes and reads a ledger in a thread. The program waits for its changes to be written, but not for its replies.
 
 Rows of calls are queued, and written together after a few milliseconds, or as soon as a task waits for the disk. All
 tasks that wait in one turn of the event loop share one transaction. Other jobs run after the rows that were queued
@@ -88,7 +88,7 @@ class Writer:
         self._asking_loop: object = None
         """Event loop that hands them over at the end of its turn."""
         self._outcomes: list[tuple[_Schedule, Callable[[], object]]] = []
-        """Outcomes of jobs that their event loops have not been told yet."""
+        """Outcomes of jobs that have not been passed to their event loops yet."""
         self._claims: dict[str, Claim] = {}
         self._rows: deque[tuple[Claim, CallRow]] = deque()
         self._waiters: deque[tuple[Claim, OneShot[None]]] = deque()
@@ -221,7 +221,7 @@ class Writer:
             self.ledger.close()
 
     def _do_all(self, jobs: Iterable[_Job]) -> None:
-        """Does jobs, and tells their outcomes together, or after a while: each can wait for the disk."""
+        """Runs jobs, and reports their outcomes together, or after a while, since each can wait for the disk."""
         last = time.monotonic()
         for job in jobs:
             self._do(job)
@@ -239,7 +239,7 @@ class Writer:
             _call(schedule, partial(_call_all, functions))
 
     def _do(self, job: _Job) -> None:
-        """Does a job, and jobs that are due."""
+        """Runs a job, and jobs that are due."""
         job()
         now = time.monotonic()
         if self._flush_at is not None and now >= self._flush_at:
