@@ -134,8 +134,8 @@ def none_holds(rules: Sequence[tuple[Condition | None, Condition | None]], patte
     """Returns a validator of inputs for which each rule's first condition (`when`) is false, or its second one
     (`unless`) is true; None stands for an absent one.
 
-    Conditions on one field are judged together, so that it takes a tenth of the time of judging them one by one. It
-    can refuse such an input, but accepts no other one.
+    Conditions on one field are judged together, so that it takes a tenth of the time of judging them one by one. It can
+    refuse such an input, but never accepts any other.
 
     Raises:
         ValueError: a compiled pattern is larger than `pattern_bytes`.
@@ -175,7 +175,7 @@ def _joined(true: Mapping[str, Sequence[JsonSchema]], false: Mapping[str, Sequen
 
 
 def _merged(schemas: Sequence[JsonSchema], *, of_any: bool) -> Iterator[JsonSchema]:
-    """Yields fewer schemas: with `of_any` one accepts a value if one of these does, else all if all of these do."""
+    """Yields fewer schemas with the same meaning: with `of_any`, that one of them accepts a value, else that all do."""
     patterns: list[str] = []
     bounds: dict[str, float] = {}
     for schema in schemas:

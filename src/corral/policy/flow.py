@@ -170,7 +170,7 @@ class _Words:
 
     @property
     def unread(self) -> int:
-        """Number of characters in which addresses have not been looked for."""
+        """Number of characters that have not been searched for addresses."""
         return sum(map(len, self._new))
 
     @property
@@ -386,7 +386,7 @@ def _changed(
     """Adds this host's state of a session to the stored one. Returns True if it is exposed, and the state.
 
     `opens` and `closes` are the ids of programs that begin and end, and `running` those of this host. A stored program
-    that is not one of these runs elsewhere, or was lost with its host, so the model can have seen what it has read.
+    that is not one of these runs elsewhere, or was lost with its host, so the model may have seen what it has read.
     """
     exposed = dict.fromkeys(own["exposed"])
     if (stored is None and is_lost) or (stored is not None and not stored):
@@ -469,7 +469,7 @@ class Seen:
         }
 
     def add(self, state: _State) -> None:
-        """Adds what another host, or this one before it was restarted, has stored."""
+        """Adds the state that another host, or this one before a restart, has stored."""
         self.exposed.update(dict.fromkeys(state["exposed"]))
         self.carried.update(dict.fromkeys(state["carried"]))
         self.persons.add(*reversed(state["persons"]))
@@ -494,7 +494,7 @@ class Seen:
         return self.chars + self.persons.held + self._inputs_chars + self._allowed_chars
 
     def allow(self, tool: str, parameter: str, destination: str) -> None:
-        """Notes that a person has allowed a destination for the session. Those beyond the bound are asked about."""
+        """Records that a person has allowed a destination for the session. Those beyond the bound are asked about."""
         size = len(tool) + len(parameter) + len(destination)
         if (tool, parameter, destination) not in self.allowed and self._allowed_chars + size <= _SESSION_CHARS:
             self.allowed.add((tool, parameter, destination))
@@ -573,7 +573,7 @@ class ProgramFlow:
         return words
 
     async def join(self, execution_id: str) -> None:
-        """Reads the session's stored state, and notes there that the program begins.
+        """Reads the session's stored state, and records there that the program begins.
 
         Raises:
             LedgerError: the state was altered, or cannot be read or written.
@@ -595,15 +595,16 @@ class ProgramFlow:
         """Stores the session's state at the end of the program, before a model sees the result.
 
         Raises:
-            LedgerError: the state could not be written. Other hosts then take the session to be exposed.
+            LedgerError: the state could not be written. Other hosts then treat the session as exposed.
         """
         if self._id is not None:
             await self._store(closes=self._id)
             self._session.running.discard(self._id)
 
     def join_later(self, execution_id: str) -> None:
-        """Notes in the store that a program begins which has no end here. Other hosts take its session to be
-        exposed."""
+        """Records in the store that a program begins whose end is not recorded here. Other hosts treat its session as
+        exposed.
+        """
         if self.flow.store is not None:
             self._session.running.add(execution_id)
             self.flow.store.submit_session(self._key, self._change(opens=execution_id))
@@ -687,7 +688,7 @@ class ProgramFlow:
         return self._work >= 0
 
     def expose(self) -> None:
-        """Notes that the model has seen the results that the program has read."""
+        """Records that the model has seen the results that the program has read."""
         for tool in list(self.read)[: _MOST_TOOLS - len(self.seen.exposed)]:
             self.seen.exposed[tool] = None
 

@@ -34,7 +34,7 @@ _FEW = 10
 _MOST_JOINED = 200
 """Maximum number of rules that are judged by one schema, which takes up to 10 ms to compile."""
 _MOST_INDEXED = 20_000
-"""Maximum number of rules in all trees, beyond which trees are made anew."""
+"""Maximum number of rules in all trees, beyond which trees are rebuilt."""
 _JOINED_PATTERN_BYTES = 200_000
 """Maximum size of a compiled pattern in a schema for several rules, which is compiled during a call."""
 _REMARK_CHARS = 200
@@ -437,7 +437,7 @@ class _Applicable:
 
 
 class _Tree:
-    """Rules with conditions, all of which allow, or none. One schema says of a part of them that none matches."""
+    """Rules with conditions, all of which allow, or none. The schema of a part tells that no rule in it matches."""
 
     def __init__(self, rules: Sequence[CompiledRule], *, allows: bool) -> None:
         self._rules = rules
