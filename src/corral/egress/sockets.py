@@ -113,7 +113,7 @@ class Sockets:
         if number in self._open:
             raise InvalidArguments("a WebSocket with this number is already open")
         if len(self._open) >= most:
-            raise CallBudgetExceeded(f"Network(websockets={most}) are open, the maximum; close one of them first")
+            raise CallBudgetExceeded(f"{most} WebSockets are open, the maximum of Network(websockets=...); close one")
         socket = self._open[number] = Socket(self, number)
         return socket
 
