@@ -192,12 +192,12 @@ class ExecutionContext(Frozen):
 
 
 class Transcript(NamedTuple):
-    """Part of a conversation that a policy which follows data needs to know."""
+    """Part of a conversation that a policy with data flow needs to know."""
 
     asked: tuple[str, ...] = ()
     """Texts that persons wrote, the oldest first."""
     read: tuple[str, ...] = ()
-    """Tools whose results the model has read in other ways than by a program."""
+    """Tools whose results the model has read without a program."""
 
 
 TRANSCRIPT = "corral.transcript"

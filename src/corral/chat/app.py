@@ -254,7 +254,7 @@ def _refusal(_head: RequestHead, error: CallError, status: int) -> ASGIApp:
 
 
 class _ElsewhereError(Exception):
-    """Another host has the conversation of a request."""
+    """Raised if another host has the conversation of a request."""
 
     def __init__(self, host: str, body: bytes) -> None:
         super().__init__(host)
@@ -263,7 +263,7 @@ class _ElsewhereError(Exception):
 
 
 class _Forwarded(Response):
-    """Response of another host, which gets the request."""
+    """Response of another host, to which the request is forwarded."""
 
     def __init__(self, peers: PeerHosts, app: str, elsewhere: _ElsewhereError) -> None:
         super().__init__()
@@ -362,7 +362,7 @@ class _ChatServer:
     async def _expect_here(
         self, request: Request, context: ExecutionContext, conversation_id: str | None, body: bytes = b""
     ) -> None:
-        """Has another host answer a request, if that has its conversation. `body` is the part that was read of it."""
+        """Raises `_ElsewhereError` if another host has the conversation. `body` is what was read of the request."""
         peers = self.corral.peers
         if peers is None or peers.sender_of(request.scope) is not None or not conversation_id:
             return
@@ -396,7 +396,7 @@ class _ChatServer:
     async def _held(
         self, request: Request, context: ExecutionContext, conversation_id: str, body: bytes
     ) -> Lease | None:
-        """Takes the lease for a request, which the host that has it by now answers."""
+        """Takes the lease for a request. If another host has taken it meanwhile, that host answers."""
         try:
             return await self._hold(context, conversation_id)
         except SessionElsewhere as error:
@@ -488,7 +488,7 @@ class _ChatServer:
         earlier: Message | None = None,
         lease: Lease | None = None,
     ) -> Reply:
-        """Begins a reply, at whose end the lease is released."""
+        """Begins a reply, and releases the lease at its end."""
         writing = asyncio.Lock()  # a store can reorder concurrent writes
 
         async def save(message: Message | None) -> None:

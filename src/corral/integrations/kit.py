@@ -545,11 +545,11 @@ def _is_text(part: object) -> bool:
 def in_conversation(
     context: ExecutionContext, tool: str, asked: Asked[[T]], call: T, entries: Callable[[], Iterable[Entry]]
 ) -> ExecutionContext:
-    """Returns a copy of the context, of a call of `tool`, that knows its conversation: the persons' texts and the
-    results of other tools.
+    """Returns a copy of the context of a call of `tool`, with its conversation: persons' texts and results of other
+    tools.
 
-    The persons' texts are those of `asked`, else those of the conversation of which the context is a part already, such
-    as that of a chat page, else those in `entries`. They are read when a program begins, if a policy follows data.
+    The persons' texts come from `asked`, else from the conversation that the context already has, such as that of a
+    chat page, else from `entries`. They are read when a program begins, if a policy follows data.
     """
     outer: Callable[[], Transcript] | None = context.local.get(TRANSCRIPT)
 

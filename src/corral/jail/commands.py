@@ -57,7 +57,7 @@ _DEVICE_NUMBERS = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "random": (1,
 
 
 def host_programs() -> list[str]:
-    """Returns the host's folders whose files commands can see, including bubblewrap's."""
+    """Returns the host's folders that are visible to commands, including bubblewrap's."""
     folders = [Path("/usr"), Path("/etc"), *(Path("/", name) for name in _USR_LINKS)]
     programs = [path for path in folders if path.is_dir() and not path.is_symlink()]
     bwrap = bubblewrap()

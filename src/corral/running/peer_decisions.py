@@ -1,4 +1,4 @@
-"""Decisions on calls that wait in other hosts behind the same address."""
+"""Decisions on calls that wait on other hosts behind the same address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext, Se
 logger = get_logger("corral.hosts")
 
 _KIND = "decisions"
-"""Kind of these messages among hosts."""
+"""Kind of these messages between hosts."""
 _WAITING = "waiting"
 _SETTLE = "settle"
 _MOST_BYTES = 3_000_000
@@ -55,7 +55,7 @@ class PeerDecisions:
         peers.answer(_KIND, self._answer)
 
     async def waiting(self) -> list[ApprovalRequest]:
-        """Returns the calls that wait in other hosts. Those of a host that does not answer are left out."""
+        """Returns the calls that wait on other hosts. Those of a host that does not answer are left out."""
         requests: list[ApprovalRequest] = []
         for host, answer in (await self._peers.ask(f"{_KIND}/{_WAITING}", b"")).items():
             try:
@@ -95,7 +95,7 @@ class PeerDecisions:
         if name == _WAITING:
             return self._pack()
         if name != _SETTLE:
-            raise BridgeError(f"this host has another release, without {name!r}")
+            raise BridgeError(f"this host has a release without {name!r}; run the same one on all hosts")
         try:
             message = _messages()[0].validate_json(body)
             decisions: dict[int, Settlement] = {key: Approved(**each) for key, each in message.approved.items()}

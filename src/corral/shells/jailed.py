@@ -114,7 +114,7 @@ async def open_shell(
 
 
 class _SpaceShell(Shell):
-    """Commands in the space of an open session.
+    """Shell whose commands run in the space of an open session.
 
     Raises:
         StartFailed: the system lacks something that the tier needs.

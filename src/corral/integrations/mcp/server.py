@@ -452,7 +452,7 @@ def mcp_server(
 
 
 class _PeerServer(Server[Programs]):
-    """Server of one of several hosts, whose app passes requests on to the host of their session."""
+    """Server on one of several hosts. Its app forwards requests to the host of their session."""
 
     def __init__(self, peers: PeerHosts, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -471,7 +471,7 @@ class _PeerServer(Server[Programs]):
 
 
 class _AmongPeers:
-    """App that passes requests on to the host that has their session, or the program whose questions they answer.
+    """App that forwards requests to the host that has their session, or the program whose questions they answer.
 
     Session ids and states of programs begin with the name of their host.
     """
@@ -650,7 +650,7 @@ class _Served:
     def _lasts(self, context: ExecutionContext) -> bool:
         """True if programs are in a ledger while their clients answer questions.
 
-        Other programs are not recorded: a durable one costs more, and cannot do everything.
+        Other programs are not recorded: durable ones cost more, and lack some features.
         """
         corral = self._corral
         if corral.approve is not ask_client or not corral.can_be_durable(self._language, context):
