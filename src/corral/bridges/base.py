@@ -95,10 +95,10 @@ class PeerHosts(Protocol):
         """Sends a message to all peers at once. Returns the answer or the error of each host."""
         ...
 
-    async def hold(self, context: ExecutionContext, lost: Callable[[], object], /) -> Lease:
+    async def hold(self, context: ExecutionContext, on_lost: Callable[[], object], /) -> Lease:
         """Takes the lease of the context's session. A host can hold it several times.
 
-        `lost` is called if the lease ends before its `release`.
+        `on_lost` is called if the lease ends before its `release`.
 
         Raises:
             SessionElsewhere: another host holds it. StartFailed: no lease can be taken now.

@@ -295,9 +295,9 @@ class Peers:
 
     # --- leases, which fixed peers do not have
 
-    async def hold(self, context: ExecutionContext, lost: Callable[[], object]) -> Lease:
+    async def hold(self, context: ExecutionContext, on_lost: Callable[[], object]) -> Lease:
         """Returns a lease that does not exclude other hosts: only `RedisPeers` has a store for leases."""
-        del context, lost
+        del context, on_lost
         return _Unshared()
 
     async def holder(self, context: ExecutionContext) -> str | None:

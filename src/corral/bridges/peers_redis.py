@@ -100,29 +100,29 @@ class _Claim:
         self.changing = asyncio.Lock()
         self.is_held = False
         self.users = 0
-        self.lost: list[Callable[[], object]] = []
+        self.callbacks: list[Callable[[], object]] = []
 
 
 class _Lease:
     """Use of a name that this host holds."""
 
-    def __init__(self, peers: RedisPeers, name: str, claim: _Claim, lost: Callable[[], object]) -> None:
+    def __init__(self, peers: RedisPeers, name: str, claim: _Claim, on_lost: Callable[[], object]) -> None:
         self._peers = peers
         self._name = name
         self._claim = claim
-        self._lost = lost
+        self._on_lost = on_lost
         self._released = False
-        claim.lost.append(lost)
+        claim.callbacks.append(on_lost)
 
     @property
     def is_held(self) -> bool:
-        return self._lost in self._claim.lost and self._peers.is_joined
+        return self._on_lost in self._claim.callbacks and self._peers.is_joined
 
     async def release(self) -> None:
         if not self._released:
             self._released = True
             with suppress(ValueError):
-                self._claim.lost.remove(self._lost)
+                self._claim.callbacks.remove(self._on_lost)
             with anyio.CancelScope(shield=True):
                 await self._peers.release(self._name, self._claim)
 
@@ -313,7 +313,7 @@ class RedisPeers(Peers):
         return _now() < self._joined_until
 
     @override
-    async def hold(self, context: ExecutionContext, lost: Callable[[], object]) -> Lease:
+    async def hold(self, context: ExecutionContext, on_lost: Callable[[], object]) -> Lease:
         name = _name_of(context)
         claim = self._claims.setdefault(name, _Claim())
         claim.users += 1
@@ -325,7 +325,7 @@ class RedisPeers(Peers):
         except BaseException:
             self._leave(name, claim)
             raise
-        return _Lease(self, name, claim, lost)
+        return _Lease(self, name, claim, on_lost)
 
     async def _take(self, name: str) -> None:
         self._unreleased.add(name)  # until it is known that this host does not hold it, or uses it
@@ -390,12 +390,12 @@ class RedisPeers(Peers):
 
     def _lose_claims(self) -> None:
         """Notifies the users of all held names that another host can now hold them."""
-        held = [(name, claim) for name, claim in self._claims.items() if claim.is_held]
-        if held:
-            logger.warning("this host's lease has ended, so it has lost %d sessions, which it closes", len(held))
-        for name, claim in held:
+        claims = [(name, claim) for name, claim in self._claims.items() if claim.is_held]
+        if claims:
+            logger.warning("this host's lease has ended, so it has lost %d sessions, which it closes", len(claims))
+        for name, claim in claims:
             claim.is_held = False
             self._unreleased.add(name)
-            lost, claim.lost = claim.lost, []
-            for tell in lost:
-                tell()
+            callbacks, claim.callbacks = claim.callbacks, []
+            for callback in callbacks:
+                callback()

@@ -382,12 +382,12 @@ class _ChatServer:
             return None
         session = context.model_copy(update={"session_id": conversation_id})
 
-        def lost() -> None:
+        def cancel_reply() -> None:
             if (reply := self._replies.find(owner_of(context), conversation_id)) is not None:
                 reply.cancel()
 
         try:
-            return await peers.hold(session, lost)
+            return await peers.hold(session, cancel_reply)
         except SessionElsewhere:
             raise
         except StartFailed as error:
