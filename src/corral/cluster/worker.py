@@ -172,19 +172,19 @@ class Worker:
         for provider in self._providers.values():
             await provider.aclose()
 
-    async def open(self, asked: Opening, host: bytes) -> LocalGuest:
+    async def open(self, opening: Opening, host: bytes) -> LocalGuest:
         """Starts a guest in a place, which `release` frees.
 
         Raises:
             _RefusedError: all places are taken, or the guest does not start.
         """
-        config = self._config_of(asked)
+        config = self._config_of(opening)
         self.live += 1
         self.of_hosts[host] += 1
         self._idle.clear()
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
-                return await self._providers[asked.language].guest(config)
+                return await self._providers[opening.language].guest(config)
         except BaseException as error:
             self.release(host)
             if isinstance(error, StartFailed):
@@ -222,23 +222,27 @@ class Worker:
             if not control.full:  # a host that does not read gets no more
                 control.write(self.state(control.host))
 
-    def _config_of(self, asked: Opening) -> SandboxConfig:
-        if asked.version != VERSION or asked.protocol != PROTOCOL or asked.guest != guest_digest(asked.language):
-            raise _RefusedError("skew", f"the worker has corral {release()}, the host {asked.release[:40]}")
+    def _config_of(self, opening: Opening) -> SandboxConfig:
+        if (
+            opening.version != VERSION
+            or opening.protocol != PROTOCOL
+            or opening.guest != guest_digest(opening.language)
+        ):
+            raise _RefusedError("skew", f"the worker has corral {release()}, the host {opening.release[:40]}")
         if self.draining:
             raise _RefusedError("draining", "the worker is ending")
-        tier = self._tiers.get(asked.language)
+        tier = self._tiers.get(opening.language)
         if tier is None:
-            raise _RefusedError("failed", f"the worker does not run {asked.language}")
-        if not reaches(tier, asked.tier):
-            raise _RefusedError("tier", f"the worker runs programs in tier {tier!r}, below {asked.tier!r}")
-        if not 0 < asked.memory_mb <= self.memory_mb:
-            text = f"memory_mb={asked.memory_mb} is above the worker's --memory-mb {self.memory_mb}"
+            raise _RefusedError("failed", f"the worker does not run {opening.language}")
+        if not reaches(tier, opening.tier):
+            raise _RefusedError("tier", f"the worker's --tier is {tier!r}, below {opening.tier!r}; raise it")
+        if not 0 < opening.memory_mb <= self.memory_mb:
+            text = f"memory_mb={opening.memory_mb} is above the worker's --memory-mb {self.memory_mb}"
             raise _RefusedError("failed", text)
         if self.live >= self.capacity:
             raise _RefusedError("full", f"all {self.capacity} places are taken")
-        owner = None if asked.owner is None else Owner(None, asked.owner)
-        return SandboxConfig(language=asked.language, memory_mb=asked.memory_mb, required_tier=tier, owner=owner)
+        owner = None if opening.owner is None else Owner(None, opening.owner)
+        return SandboxConfig(language=opening.language, memory_mb=opening.memory_mb, required_tier=tier, owner=owner)
 
     async def _beat(self) -> None:
         for number in itertools.count(1):
@@ -373,13 +377,13 @@ class _Connection(Peer):
         if kind != Kind.OPEN or len(payload) > MAX_BEFORE_PROOF:
             raise WireError("not an OPEN")
         try:
-            asked = Opening.model_validate_json(payload)
+            opening = Opening.model_validate_json(payload)
         except ValidationError as error:
             raise WireError(f"a malformed OPEN: {error}") from error
         self._ended = self._closing = False
         self._told_cpu = 0.0
         self.take = self._take_live
-        task = asyncio.get_running_loop().create_task(self._serve(asked))
+        task = asyncio.get_running_loop().create_task(self._serve(opening))
         self._worker.tasks.add(task)
         task.add_done_callback(self._served)
 
@@ -426,10 +430,10 @@ class _Connection(Peer):
             self.resume()
         self._writing = None
 
-    async def _serve(self, asked: Opening) -> None:
+    async def _serve(self, opening: Opening) -> None:
         worker = self._worker
         try:
-            guest = await worker.open(asked, self.host)
+            guest = await worker.open(opening, self.host)
         except _RefusedError as refusal:
             worker.refused[refusal.why] += 1
             self.take = self._take_open
