@@ -46,7 +46,7 @@ Given: TypeAlias = Bearer | Basic | ApiKey
 Credential: TypeAlias = Given | Callable[[ExecutionContext], Given | Awaitable[Given | None] | None]
 """Credential, or a function that returns a caller's credential. If it returns None, the call fails with a message."""
 
-_GIVEN = "a Bearer, Basic or ApiKey of corral.sources.openapi, or a function that returns one"
+_CREDENTIAL_TYPES = "a Bearer, Basic or ApiKey of corral.sources.openapi, or a function that returns one"
 _WHOLE = ""
 """Name under which a single credential is stored: it is for all operations, whatever the document says."""
 
@@ -158,7 +158,7 @@ class Security:
 def _require_credential(option: str, credential: object) -> None:
     """Raises ConfigError, without secrets in its message."""
     if not (isinstance(credential, Given) or callable(credential)):
-        raise ConfigError(f"{option} is {_GIVEN}, not {type(credential).__name__}")
+        raise ConfigError(f"{option} must be {_CREDENTIAL_TYPES}, not {type(credential).__name__}")
 
 
 def _scheme(part: DocumentNode) -> _Scheme:
