@@ -69,10 +69,10 @@ def absent_globals(root: Node, lacks: Iterable[str]) -> Iterator[tuple[Node, str
 
     A name that the program binds or tests anywhere is left to the engine, as are uses whose failure it catches.
     """
-    wanted: dict[bytes | None, set[str]] = {}
+    names_by_root: dict[bytes | None, set[str]] = {}
     for name in lacks:
-        wanted.setdefault(name.partition(".")[0].encode(), set()).add(name)
-    nodes = [each for each in _NAMES(root).get("name", ()) if each.text in wanted]
+        names_by_root.setdefault(name.partition(".")[0].encode(), set()).add(name)
+    nodes = [each for each in _NAMES(root).get("name", ()) if each.text in names_by_root]
     own = {each.text for each in _OWN(root).get("name", ())}
     own |= {each.text for each in nodes if is_a(each.parent, *_BINDS) and not _is_value(each)}
     own |= {
@@ -83,7 +83,7 @@ def absent_globals(root: Node, lacks: Iterable[str]) -> Iterator[tuple[Node, str
             continue
         member = node.parent if is_a(node.parent, "member_expression") else None
         for name in (text_of(node), text_of(member)):
-            if name in wanted[node.text]:
+            if name in names_by_root[node.text]:
                 yield node, name
 
 

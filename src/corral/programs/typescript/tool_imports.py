@@ -26,7 +26,7 @@ from corral.programs.syntax.typescript import (
 
 _TOOLS = ("tools", "codemode")
 _DEFINITIONS = frozenset({"class_declaration", "internal_module", "object", "class"})
-_GIVEN = re.compile(rb"\b(?:codemode|globalThis)\b")
+_TOOL_GLOBALS = re.compile(rb"\b(?:codemode|globalThis)\b")
 """Names through which the program's own `tools` may call the real ones."""
 _ERRORS = frozenset(error.__name__ for error in CALL_ERRORS)
 _HOME = re.compile(r"(?:@?[\w.-]*/)*(?:@?corral|@?tools|@?codemode)(?:/[\w-]+)?(?:\.[cm]?[jt]s)?")
@@ -89,7 +89,7 @@ def own_tools(root: Node) -> Node | None:
         for name, value in declared:
             if value is None or text_of(name) not in _TOOLS or unwrapped(value).type not in _DEFINITIONS:
                 continue
-            if any(each.type in FUNCTIONS for each in walk(value)) and not _GIVEN.search(root.text or b""):
+            if any(each.type in FUNCTIONS for each in walk(value)) and not _TOOL_GLOBALS.search(root.text or b""):
                 return statement
     return None
 
