@@ -121,9 +121,9 @@ _END_SECONDS = 5.0
 """Seconds that a plain process has to end one execution, which takes a tick, before the process is killed."""
 _ERRORS_BYTES = 16_384
 _VARIABLES = ("SYSTEMROOT",)
-"""Environment variables of a plain process: without this one, Python does not start on Windows."""
+"""Environment variables that a plain process gets. Without this one, Python does not start on Windows."""
 _MESSAGE_BYTES = 1 << 20
-"""More than a message of the server has."""
+"""Maximum bytes of a message of the server."""
 _QUEUE_BYTES = 1 << 20
 """Bytes of one execution that can wait for a plain process to read them."""
 
@@ -644,7 +644,7 @@ _images: dict[str, TemporaryFolder] = {}
 """Images that this process uses, by key: copies of cached ones, which no other process can change once they are
 verified."""
 _CACHE_DAYS = 30
-"""Images that were not used for so long are removed when another one is made."""
+"""Days without use after which an image is removed, when another one is made."""
 
 
 def image_is_cached() -> bool:
@@ -653,7 +653,7 @@ def image_is_cached() -> bool:
 
 
 def _image() -> Path:
-    """Returns the folder of the image, which is made if it is not in the user's cache.
+    """Returns the folder of the image, and makes the image if it is not in the user's cache.
 
     Raises:
         StartFailed: it cannot be made.

@@ -52,7 +52,7 @@ let programName = "";
 
 /** Timers by number, without the cleared ones. */
 const timers = create(null) as Record<number, Timer>;
-/** Binary heap of the same, of which cleared ones are removed when they come first, or are half of it. */
+/** Binary heap of the timers. Cleared ones are removed when they come first, or once they are half of it. */
 let heap = create(null) as Record<number, Timer>;
 let heapSize = 0;
 let cleared = 0;
@@ -86,7 +86,7 @@ function clearTimer(number: number): void {
 /** True if `a` runs before `b`: of two timers at the same time, the older one does. */
 const isBefore = (a: Timer, b: Timer): boolean => a.at < b.at || (a.at === b.at && a.number < b.number);
 
-/** Puts a timer into the heap, from a place where there is none. */
+/** Puts a timer into the heap at a free index, or above it. */
 function rise(timer: Timer, index: number): void {
   while (index > 0) {
     const above = (index - 1) >> 1;

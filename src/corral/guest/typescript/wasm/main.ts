@@ -14,7 +14,7 @@ const HEAD = 3;
 
 const { apply } = Reflect;
 const { indexOf, slice } = String.prototype;
-/** Start of the run in the image: `start` replaces it by that of the program. */
+/** Start of the run in the image: `start` replaces it with that of the program. */
 const BLANK: Start = {
   code: "", tools: [], env: null, limits: { calls: 0, calls_in_flight: 0, value_bytes: 0, tool_input_bytes: 0, log_bytes: 0 },
 };
@@ -38,7 +38,7 @@ const host: Host = {
   now,
 };
 
-/** Makes everything that no program has a part in, which is then in the image. */
+/** Makes everything that does not depend on a program, for the image. */
 export function prepare(): void {
   const timers: TimerWatch = { started: (timer, callback) => run.startTimer(timer, callback), ended() {} };
   restrictGlobals({ allowWasm: false, onAsynchronous() {}, timers });
