@@ -269,8 +269,8 @@ class SqliteLedger(Ledger):
 class MemoryLedger(SqliteLedger):
     """Ledger in the memory of this process. Executions can pause and be resumed, but end with the process.
 
-    It takes at most `most_bytes`. When half of that is in use, a new execution displaces the ended ones and then, if
-    need be, the oldest paused ones of the user who has the most; the log tells how many.
+    It uses at most `most_bytes`. When half of that is in use, a new execution displaces ended ones and then, if needed,
+    the oldest paused ones of the user who has the most. The log has their number.
 
     Raises:
         ConfigError: an option is invalid.

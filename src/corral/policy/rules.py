@@ -30,7 +30,7 @@ _MOST_NAMES = 10_000
 _PART = 16
 """Number of rules whose patterns of tools are matched at once."""
 _FEW = 10
-"""Number of rules that are judged one by one, and maximum number of parts of more."""
+"""Number of rules that are judged one by one. More rules are divided into at most as many parts."""
 _MOST_JOINED = 200
 """Maximum number of rules that are judged by one schema, which takes up to 10 ms to compile."""
 _MOST_INDEXED = 20_000

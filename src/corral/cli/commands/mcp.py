@@ -50,7 +50,7 @@ _MESSAGE_BYTES = 2_000_000
 _KEEP_DAYS = 1 / 24
 """Days for which a ledger in memory keeps the results of programs that have paused."""
 _EXPIRES_SECONDS = 86_400.0
-"""Seconds for which programs in such a ledger wait for their clients."""
+"""Seconds for which programs in a ledger in memory wait for their clients."""
 _HEAD_CHARS = 300
 """Bytes kept from the start and end of an overlong line, in which its request id is searched."""
 _SESSIONS = 1_000

@@ -689,8 +689,9 @@ def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:
 
 def _entries(messages: Sequence[ModelMessage]) -> Iterator[Entry]:
     """Yields the texts of persons, and the tools whose results the model has read. Texts in a request with results are
-    left out, because pydantic-ai adds there what tools return for the user's part, and so are texts that a host has
-    tagged as `TextContent`, such as documents."""
+    left out, because pydantic-ai puts there what tools return as the user's part. Texts that a host has tagged as
+    `TextContent`, such as documents, are left out too.
+    """
     for message in messages:
         results = [part.tool_name for part in message.parts if isinstance(part, ToolReturnPart | NativeToolReturnPart)]
         yield from map(result_of, results)
