@@ -25,7 +25,7 @@ MATRIX: dict[str, int] = {
     "model": 32,
     "newcomer": 3,
     "packages": 26,
-    "policy": 20,
+    "policy": 22,
     "programs": 35,
     "protocols": 3,
     "rendering": 25,

@@ -72,8 +72,10 @@ _FINDING = re.compile(rf"(?<![\w.+@%-]){_EMAIL.pattern}(?![\w@-]|\.\w)|(?<![\w.@
 _TRAILING = ".,:;!?)'\"]*_$"
 _DOTS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c|%25", re.IGNORECASE)
 """Parts of a path that change its meaning when it is normalized or decoded."""
-_ELSEWHERE = re.compile(r"(?::|%3a)(?:/|%2f){2}|(?:[=/]|%3d)(?:/|%2f){2}\w", re.IGNORECASE)
+_ELSEWHERE = re.compile(r"(?::|%(?:25)*3a)(?:/|%(?:25)*2f)|(?:[=/]|%(?:25)*3d)(?:/|%(?:25)*2f){2}\w", re.IGNORECASE)
 """Sign of another address within a URL, which a server might redirect to."""
+_CONTINUES = re.compile(r"[\w@+%=&-]|\.\w|[/\\]\.?\w")
+"""Sign that a text before it is a part of a longer word, address or path."""
 _QUOTES = "\"'`"
 _PORTS = {"http": "80", "https": "443"}
 _DESTINATION_FORMATS = frozenset(
@@ -270,12 +272,8 @@ class _Words:
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
     """True if a part of a text has no part of a word or an address directly before or after it."""
-    before, after = text[start - 1 : start] if start else "", text[end : end + 2]
-    if before and (before.isalnum() or before in "_.@-+/%:=&"):
-        return False
-    if after[:1] == ".":
-        return not after[1:].isalnum()
-    return not after or not (after[0].isalnum() or after[0] in "_@-+%=&")
+    before = text[start - 1 : start] if start else ""
+    return not (before.isalnum() or (before and before in "_.@-+/%:=&")) and _CONTINUES.match(text, end) is None
 
 
 def _is_literal(text: str, start: int, end: int) -> bool:
@@ -321,8 +319,11 @@ def _atoms(value: object) -> Iterator[Atom]:
 
 
 def _at(value: object, path: str) -> Iterator[object]:
-    """Yields the values at a dotted path. Lists on the way count with all their items."""
-    name, _, rest = path.partition(".")
+    """Yields the values at a dotted path, whose names match in any case.
+
+    Lists on the way count with all their items, and another value instead of an object counts as a whole.
+    """
+    name, _, rest = path.lower().partition(".")
     pending: list[object] = [value]
     while pending:
         each = pending.pop()
@@ -330,10 +331,11 @@ def _at(value: object, path: str) -> Iterator[object]:
             pending += cast("Iterable[object]", each)
         elif isinstance(each, Mapping):
             members = cast("Mapping[object, object]", each)
-            if path in members:
-                yield members[path]
-            elif name in members:
-                yield from (members[name],) if not rest else _at(members[name], rest)
+            for key, member in members.items():
+                if str(key).lower() in (path.lower(), name):
+                    yield from (member,) if not rest or str(key).lower() == path.lower() else _at(member, rest)
+        else:
+            yield each
 
 
 def _text(atom: Atom) -> str:
@@ -719,10 +721,13 @@ class ProgramFlow:
         return tuple(doubts)
 
     def _names(self, path: str) -> bool:
-        """True if the program's source names the tool, or a namespace that is not computed further."""
-        if self.references is None or not self.references.computed:
-            return self.references is not None
-        return any(each.path == path or path.startswith(f"{each.path}.") for each in self.references.named)
+        """True if the program's source refers to the tool, or to its namespace, and has the tool's name as a word."""
+        if self.references is None:
+            return False
+        named = [each.path for each in self.references.named if path == each.path or path.startswith(f"{each.path}.")]
+        if path in named or not named:
+            return path in named or not self.references.computed
+        return re.search(rf"(?<!\w){re.escape(path.rpartition('.')[2])}(?!\w)", self._source) is not None
 
     def _doubts_of(self, path: str, label: FlowLabel, name: str, text: str) -> Iterator[Doubt]:
         if not text.strip():
