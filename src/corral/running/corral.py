@@ -700,7 +700,8 @@ class Corral(Lifecycle):
             if host is not None:
                 hosts[language] = host, config
             elif languages is not None:
-                raise ConfigError(f"sandbox {provider.name!r}, for {language}, does not support session files")
+                text = f"sandbox {provider.name!r}, for {language}, does not support session files"
+                raise ConfigError(f"{text}; those on this machine do")
         if failed is not None and not hosts:
             raise failed
         return hosts

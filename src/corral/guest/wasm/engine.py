@@ -127,7 +127,8 @@ class Engine:
                 function = getattr(self.c, name)
                 function.restype, function.argtypes = result, arguments
         except AttributeError as error:
-            raise WasmError(f"this version of wasmtime is not supported: {error}") from None
+            text = f"this version of wasmtime is not supported: {error}; pip install 'corral[wasm]'"
+            raise WasmError(text) from None
         config = self.c.wasm_config_new()
         if interprets:
             self.check(self.c.wasmtime_config_target_set(config, b"pulley64"))
