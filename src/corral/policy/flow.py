@@ -510,7 +510,7 @@ class Seen:
             self.chars += len(text)
 
     def note_input(self, value: object) -> None:
-        """Notes an input of a trusted tool, which might repeat it in a result."""
+        """Records an input of a trusted tool, which might repeat it in a result."""
         for atom in _atoms(value):
             text = _lowered(_text(atom)).strip()
             if not text or text in self._inputs:
@@ -521,8 +521,8 @@ class Seen:
             self._inputs[text] = None
 
     def trust(self, value: object) -> None:
-        """Notes the whole values of a trusted result. A value that repeats an input of a trusted tool does not count:
-        a tool that echoes would otherwise make any text trusted."""
+        """Records the whole values of a trusted result. A value that repeats an input of a trusted tool does not
+        count: a tool that echoes would otherwise make any text trusted."""
         if self._inputs_chars > _SESSION_CHARS:
             return
         budget = _ECHO_WORK
@@ -630,14 +630,14 @@ class ProgramFlow:
             self.words.read()
 
     def calls(self, tool: str, label: FlowLabel, value: object) -> None:
-        """Notes a call before it runs, because a stream delivers items before it ends."""
+        """Records a call before it runs, because a stream delivers items before it ends."""
         if label.untrusted:
             self.reads(tool)
         else:
             self.seen.note_input(value)
 
     def reads(self, tool: str) -> None:
-        """Notes that text that others wrote has reached the program."""
+        """Records that text that others wrote has reached the program."""
         if len(self.read) < _MOST_TOOLS:
             self.read[tool] = None
         if self._shares and len(self.seen.carried) < _MOST_TOOLS:
@@ -646,20 +646,20 @@ class ProgramFlow:
             self.expose()
 
     def replayed(self, path: str, sequence: int, tool: Tool | None, value: object, output: object, text: str) -> None:
-        """Notes a call whose reply is on record, so that no guard sees it."""
+        """Records a call whose reply is on record, so that no guard sees it."""
         label = _UNKNOWN if tool is None else self.flow.label(path, tool)
         self.calls(path, label, value)
         self.returned(path, sequence, label, output, text)
 
     def returned(self, tool: str, sequence: int, label: FlowLabel, value: object, text: str) -> None:
-        """Notes the output of a call, as a value and as JSON."""
+        """Records the output of a call, as a value and as JSON."""
         if label.untrusted:
             self.seen.keep(_Output(tool, sequence, text))
         else:
             self.seen.trust(value)
 
     def shows(self, value: object) -> None:
-        """Notes a value that goes back to the model: a result, console output, an error.
+        """Records a value that goes back to the model: a result, console output, an error.
 
         The words of the program and of persons cannot instruct the model, nor can a few numbers.
         """

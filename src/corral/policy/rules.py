@@ -437,7 +437,7 @@ class _Applicable:
 
 
 class _Tree:
-    """Rules with conditions, all of which allow, or none. The schema of a part tells that no rule in it matches."""
+    """Rules with conditions, all of which allow, or none. The schema of a part shows that no rule in it matches."""
 
     def __init__(self, rules: Sequence[CompiledRule], *, allows: bool) -> None:
         self._rules = rules

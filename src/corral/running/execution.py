@@ -885,7 +885,7 @@ class Execution:
         return result
 
     def _follow_to_model(self, flow: ProgramFlow, result: ExecutionResult) -> None:
-        """Notes all of a result that a model reads. A failed or paused program shows inputs of its calls as well."""
+        """Records all of a result that a model reads. A failed or paused program shows inputs of its calls as well."""
         flow.shows([result.value, [entry.text for entry in result.logs]])
         if result.files is not None:
             flow.shows([*result.files.created, *result.files.changed, *result.files.deleted])

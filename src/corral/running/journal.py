@@ -350,7 +350,7 @@ class Journal:
         return _delivered(reply, request) if is_stream else reply
 
     def _follow_reply(self, request: CallRequest, reply: Reply) -> None:
-        """Notes a recorded reply, which no guard sees, in the flow of data."""
+        """Records a recorded reply, which no guard sees, in the flow of data."""
         if (flow := self._grant.flow) is None:
             return
         text = b"" if reply.encoded is None else reply.encoded.text
@@ -375,7 +375,7 @@ class Journal:
             self._look()
 
     def _step(self, row: CallRow) -> None:
-        """Notes the state of an idle guest, and gives it the next recorded reply."""
+        """Records the state of an idle guest, and gives it the next recorded reply."""
         turn = self._arrivals.get(row.sequence)
         if self._steps is None or turn is None or turn.is_set():
             return
