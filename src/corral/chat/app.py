@@ -112,7 +112,7 @@ async def download(
 
 
 class _Download(StreamingResponse):
-    """Keeps the session open until the last byte has been sent."""
+    """Response that keeps the session open until its last byte has been sent."""
 
     def __init__(
         self, pieces: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str], session: AsyncExitStack

@@ -350,7 +350,7 @@ class Fleet:
         self.offer(node)
 
     def offer(self, node: Node) -> None:
-        """Gives a worker's free places to whoever waits."""
+        """Gives a worker's free places to waiting starts."""
         while self._waiting and node.room > 0:
             key = next((key for key, lane in self._lanes.items() if lane[0].accepts(node)), None)
             if key is None:

@@ -471,7 +471,7 @@ class ToolSchema:
 
     @cached_property
     def file(self) -> FileDescriptorProto:
-        """File with descriptions as comments, which a pool does not return."""
+        """File with descriptions as comments. The file that a pool returns has no comments."""
         file = FileDescriptorProto()
         file.CopyFrom(self._file)
         for path, text in self._comments:
