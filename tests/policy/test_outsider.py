@@ -698,6 +698,15 @@ CHANNELS = [
 ]  # fmt: skip
 ATTACKS = [*ENCODED, *SPLICED, *LISTS, *URLS, *FIELDS, *NUMBERS, *CHANNELS]
 
+MENDED = (
+    "url: own host with a redirect in the path",
+    "field: object as a text",
+    "field: nested, another case",
+    "file: folder above a named one",
+    "computed tool, named input",
+)
+"""Attacks that got through when they were written."""
+
 OUT_OF_SCOPE = {
     "a key of a trusted result": "a whole value or name of a member",
     "a part of a text in the first program": "written in a program from before the session was exposed",
@@ -803,6 +812,12 @@ async def test_no_attack_reaches_its_destination_without_a_question(
     for each in ATTACKS:
         expected = {"through"} if each.name in OUT_OF_SCOPE else each.expect
         assert outcomes[each.name][0] in expected, (each.name, outcomes[each.name])
+
+
+async def test_attacks_that_once_got_through_lead_to_questions(warm_cpython: CPythonSandbox, tmp_path: Path) -> None:
+    attacks = [each for each in ATTACKS if each.name in MENDED]
+    outcomes = await run(attacks, warm_cpython, tmp_path / "runs.db")
+    assert {name: result for name, (result, _) in outcomes.items()} == dict.fromkeys(MENDED, "asked")
 
 
 def test_attacks_that_get_through_are_in_the_documentation() -> None:
