@@ -74,7 +74,7 @@ def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp
     (tmp_path / "other.py").write_text(TOOLS.format(more=", unit: str = ''"))
     changed = project.main("snippets", "check", "skills/sum", "--tools", "other.py")
     assert changed.returncode == 1
-    assert "tools.add has other schemas than it had\nprogram.ts was changed" in changed.stdout
+    assert "tools.add has changed its schemas\nprogram.ts was changed" in changed.stdout
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp
         (True, "its session has read text that others wrote"),
         pytest.param(
             None,
-            "nothing is known of what its session has read",
+            "what its session has read is unknown",
             marks=pytest.mark.matrix("the other case of the same test; here no policy follows data"),
         ),
     ],

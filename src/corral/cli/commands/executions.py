@@ -45,13 +45,13 @@ examples:
   corral executions rollback execution-1f0c9a7b2d3e4f50 --until 4 --tools app.tools --ledger runs.db
 
 `pending` shows all calls that wait, why, and where a doubtful value came from. `approve`, `deny`, `retry` and `settle`
-decide on them: on those of these numbers, or on all of their kind. With its digest, a call is decided only if it is
-still the one that was shown. A call that may have taken effect when its host was lost is made again by `retry`, or
-answered by `settle --value JSON`.
+decide on the calls with these numbers, or on all of their kind. A number with a digest decides on the call only if
+it is unchanged since it was shown. `retry` makes a call again that may have taken effect when its host was lost, and
+`settle --value JSON` answers it.
 `rollback` undoes changes, the last one first, by the `undo` of their tools; calls in `replay --until N` stay.
 The ledger's keys are in CORRAL_LEDGER_KEYS.
 
-exit codes: 0 done, 1 the program failed or not all is undone, 2 wrong usage or set-up, 3 paused
+exit codes: 0 done, 1 the program failed or not all changes were undone, 2 wrong usage or set-up, 3 paused
 """
 
 

@@ -40,11 +40,11 @@ _SKILL = """\
 name: {name}
 description: {description}
 ---
-`{program}` is a program that worked. It calls {tools}.
+`{program}` is a program that succeeded. It calls {tools}.
 """
 _DRAFT = """
-This is a draft: {reason}. Read the program, and what it sends where. Rename this file to `SKILL.md` once it was
-reviewed.
+This is a draft: {reason}. Read the program, and what it sends where. Rename this file to `SKILL.md` once it
+has been reviewed.
 """
 _TEST = '''\
 """Replays the recorded run of this program offline."""
@@ -71,7 +71,7 @@ def add_snippets(commands: Commands) -> None:
         "snippets",
         _snippets,
         takes="export|check",
-        help="programs that worked, as skills",
+        help="successful programs as skills",
         description="Exports a recorded program that succeeded as a skill's folder, and checks such folders.",
         epilog=_EPILOG,
     )
@@ -153,7 +153,7 @@ async def _draft_reason(records: Records, context: ExecutionContext) -> str:
     """Returns the reason why a program is a draft; empty if its session has read no untrusted text."""
     is_exposed = await records.is_exposed((context.organization_id, context.user_id, context.session_id))
     if is_exposed is None:
-        return "nothing is known of what its session has read"
+        return "what its session has read is unknown"
     return "its session has read text that others wrote" if is_exposed else ""
 
 
@@ -167,12 +167,12 @@ def _check(arguments: argparse.Namespace, view: Screen) -> int:
         raise ConfigError(f"{folder} is not a folder of `corral snippets export`: {error}") from None
     digests = asyncio.run(_digests(arguments))
     lines = [
-        f"tools.{each} {'has other schemas than it had' if each in digests else 'is missing'}"
+        f"tools.{each} {'has changed its schemas' if each in digests else 'is missing'}"
         for each, digest in tools.items()
         if digests.get(each) != digest
     ]
     if _digest(program) != manifest["program"]:
-        lines.append(f"{manifest['file']} was changed, so its recorded run is of another program")
+        lines.append(f"{manifest['file']} was changed, so its recorded run belongs to another program")
     for each in lines:
         view.out(printable(each))
     view.out(f"{counted(len(tools), 'tool')}, {counted(len(lines), 'problem')}")
