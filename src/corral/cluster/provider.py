@@ -138,7 +138,7 @@ class WorkerSandbox(FramedProvider):
         del guest  # the worker has it; its digest is compared
         fleet = await self._fleet()
         ticket = Ticket(config, self._tier)
-        asked = json_record(Kind.OPEN, self._opening(config))
+        opening = json_record(Kind.OPEN, self._opening(config))
         failure = ""
         for _ in range(_TRIES):
             try:
@@ -146,7 +146,7 @@ class WorkerSandbox(FramedProvider):
             except StartFailed as error:
                 raise StartFailed(f"{failure}; then {error}" if failure else str(error)) from None
             try:
-                return await _opened(fleet, node, asked)
+                return await _opened(fleet, node, opening)
             except _RefusedError as refusal:
                 failure = f"worker {node.address} refused: {refusal}"
                 if refusal.why == "full":
@@ -214,7 +214,7 @@ _NO_FILES = (
 )
 
 
-async def _opened(fleet: Fleet, node: Node, asked: bytes) -> GuestChannel:
+async def _opened(fleet: Fleet, node: Node, opening: bytes) -> GuestChannel:
     """Starts a guest in a place of this worker, which the channel frees. Frees it now if it fails."""
     kept = fleet.kept_connection(node)
     try:
@@ -225,7 +225,7 @@ async def _opened(fleet: Fleet, node: Node, asked: bytes) -> GuestChannel:
     channel = _WorkerChannel(fleet, node, peer)
     try:
         async with asyncio.timeout(_OPEN_SECONDS):
-            peer.write(asked)
+            peer.write(opening)
             await channel.opened
     except _RefusedError:
         channel.leave(reusable=True)
@@ -389,7 +389,7 @@ class _WorkerChannel(GuestChannel):
         self.leave(reusable=False)
         if not self.opened.done():
             self.opened.set_exception(error if isinstance(error, WireError) else ConnectionResetError("it hung up"))
-            self.opened.exception()  # whoever asked may be gone
+            self.opened.exception()  # the caller may be gone
         elif not self._closed:
             lost = self._fleet.lost_guest(self._node, error)
             if end is not None:

@@ -230,7 +230,7 @@ class Worker:
         ):
             raise _RefusedError("skew", f"the worker has corral {release()}, the host {opening.release[:40]}")
         if self.draining:
-            raise _RefusedError("draining", "the worker is ending")
+            raise _RefusedError("draining", "the worker is draining, and takes no new programs")
         tier = self._tiers.get(opening.language)
         if tier is None:
             raise _RefusedError("failed", f"the worker does not run {opening.language}")
