@@ -75,7 +75,7 @@ _DOTS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c|%25", re.IGNORECASE)
 _ELSEWHERE = re.compile(r"(?::|%(?:25)*3a)(?:/|%(?:25)*2f)|(?:[=/]|%(?:25)*3d)(?:/|%(?:25)*2f){2}\w", re.IGNORECASE)
 """Sign of another address within a URL, which a server might redirect to."""
 _CONTINUES = re.compile(r"[\w@+%=&-]|\.\w|[/\\]\.?\w")
-"""Sign that a text before it is a part of a longer word, address or path."""
+"""Text after a match that shows that the match is part of a longer word, address or path."""
 _QUOTES = "\"'`"
 _PORTS = {"http": "80", "https": "443"}
 _DESTINATION_FORMATS = frozenset(
@@ -321,7 +321,7 @@ def _atoms(value: object) -> Iterator[Atom]:
 def _at(value: object, path: str) -> Iterator[object]:
     """Yields the values at a dotted path, whose names match in any case.
 
-    Lists on the way count with all their items, and another value instead of an object counts as a whole.
+    All items of a list on the path count. A value in place of an object counts as a whole.
     """
     name, _, rest = path.lower().partition(".")
     pending: list[object] = [value]
