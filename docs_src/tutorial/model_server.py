@@ -17,22 +17,26 @@ REFUND = (
 
 
 def message(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    if messages[-1]["role"] == "tool":
-        return {"role": "assistant", "content": messages[-1]["content"]}
-    question = next(each["content"] for each in reversed(messages) if each["role"] == "user")
+    last = messages[-1]
+    if last["role"] == "tool" or last["content"].startswith("The program that was paused has ended:"):
+        return {"role": "assistant", "content": last["content"].rpartition(" has ended:\n\n")[2]}
+    question = last["content"]
     arguments = json.dumps({"code": REFUND if "refund" in question.lower() else ANSWER})
-    call = {"id": "call_1", "type": "function", "function": {"name": "execute_code", "arguments": arguments}}
+    function = {"name": "execute_code", "arguments": arguments}
+    call = {"index": 0, "id": f"call_{len(messages)}", "type": "function", "function": function}
     return {"role": "assistant", "content": None, "tool_calls": [call]}
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        choice = {"index": 0, "message": message(request["messages"]), "finish_reason": "stop"}
-        answer = {"id": "1", "object": "chat.completion", "created": 0, "model": "script", "choices": [choice]}
-        body = json.dumps(answer).encode()
+        streamed = request.get("stream", False)  # the page streams replies; ask.py does not
+        key, kind = ("delta", "chat.completion.chunk") if streamed else ("message", "chat.completion")
+        choice = {"index": 0, key: message(request["messages"]), "finish_reason": "stop"}
+        answer = json.dumps({"id": "1", "object": kind, "created": 0, "model": "script", "choices": [choice]})
+        body = (f"data: {answer}\n\ndata: [DONE]\n\n" if streamed else answer).encode()
         self.send_response(200)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", "text/event-stream" if streamed else "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
