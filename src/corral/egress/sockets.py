@@ -113,7 +113,7 @@ class Sockets:
         if number in self._open:
             raise InvalidArguments("a WebSocket with this number is already open")
         if len(self._open) >= most:
-            raise CallBudgetExceeded(f"{most} WebSockets are open, the maximum of Network(websockets=...); close one")
+            raise CallBudgetExceeded(f"Network(websockets={most}) permits no further open WebSocket; close one first")
         socket = self._open[number] = Socket(self, number)
         return socket
 
