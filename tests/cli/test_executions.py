@@ -84,7 +84,7 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     assert (tmp_path / "paid").read_text() == "7 "
     (tmp_path / "corrected.ts").write_text(PROGRAM.replace("euros: 8", "euros: 9"))
     dry = project.main("executions", "replay", name, "--source", "corrected.ts", *ledger)
-    assert (dry.returncode, dry.stdout) == (3, 'begun\nit would call pay({"euros": 9})\n')
+    assert (dry.returncode, dry.stdout) == (3, 'begun\nit would call pay({"euros": 9})\n'), dry.stderr
     with sqlite3.connect("runs.db") as database:
         database.execute("UPDATE executions SET status = 'running', lease = 0")  # as if its host were lost
     bare = project.main("executions", "resume", name, *ledger)

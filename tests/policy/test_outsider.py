@@ -708,11 +708,11 @@ MENDED = (
 """Attacks that got through when they were written."""
 
 OUT_OF_SCOPE = {
-    "a key of a trusted result": "a whole value or name of a member",
+    "a key of a trusted result": "has it as a",
     "a part of a text in the first program": "written in a program from before the session was exposed",
     "url: named address with a query": "the query of a named URL",
     "url: own host with a redirect by name": "shows only the name of a host",
-    "channel: empty": "An empty text is not a destination",
+    "channel: empty": "An empty string is not a destination",
     "account: short amount": "numbers of one or two digits",
     "file: named, recursive": "`recursive = true` for a named file",
     "read: character codes": "a program encodes in numbers",

@@ -11,10 +11,11 @@ from typing import Any
 import anyio
 import pytest
 
-from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionContext, Later, tool
+from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionContext, Later, Limits, tool
 from corral.errors import DecisionDenied, HeldElsewhere, ToolDefinitionError
 from corral.events import Event, ExecutionPaused, ExecutionResumed
 from corral.ledger import MemoryLedger, SqliteLedger
+from corral.running.journal import Journal
 from corral.sandboxes import DenoSandbox
 from corral.types import Language, Settled
 from tests.running.test_durable import ANN, KEYS, World, replayed
@@ -256,6 +257,41 @@ async def test_a_dry_run_ends_at_the_calls_that_are_not_on_record(world: World, 
     dry = await corral.executions.replay(first.execution_id, source=source)
     assert (dry.status, [each.tool for each in dry.pending]) == ("paused", ["put", "look"])
     assert world.done == [1, 10]
+
+
+async def test_a_dry_run_ends_though_its_guest_was_asked_before_a_new_call_was_taken(
+    world: World, warm_deno: DenoSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peeked, asked = anyio.Event(), anyio.Event()
+    take, answer = Journal.idle, Journal._answer  # pyright: ignore[reportPrivateUsage]
+
+    @tool(read_only=True)
+    async def peek(n: int) -> int:
+        peeked.set()
+        return n
+
+    async def approve(_: ApprovalRequest) -> bool:
+        await peeked.wait()
+        return True
+
+    def idle(journal: Journal, state: Any) -> None:
+        take(journal, state)
+        asked.set()
+
+    async def late(journal: Journal, handler: Any, request: Any) -> Any:
+        if request.sequence == 2:
+            await asked.wait()
+        return await answer(journal, handler, request)
+
+    options: Any = {"tools": [*world.tools, peek], "approve": approve, "limits": Limits(wall_seconds=10)}
+    source = "return await Promise.all([tools.pay({ n: 1 }), tools.peek({ n: 2 })])"
+    async with world.corral(warm_deno, MemoryLedger(), **options) as corral:
+        first = await corral.execute(source, durable=True)
+        assert first.value == [10, 2]
+        monkeypatch.setattr(Journal, "idle", idle)
+        monkeypatch.setattr(Journal, "_answer", late)
+        dry = await corral.executions.replay(first.execution_id, source=source.replace("n: 2", "n: 3"))
+    assert (dry.status, [each.tool for each in dry.pending]) == ("paused", ["peek"])
 
 
 async def test_a_closed_corral_does_not_open_its_ledger_again(world: World, warm_deno: DenoSandbox) -> None:

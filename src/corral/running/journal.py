@@ -292,7 +292,7 @@ class Journal:
         if self._recording.is_dry and (row is None or row.digest != digest):
             self._parked[request.sequence] = self._asked_about(request, UNRECORDED)
             self._busy.discard(request.sequence)
-            self._look_if_stuck()
+            self._look()
             await anyio.sleep_forever()
         if row is not None and row.digest != digest:
             now = CallRow(request.sequence, request.tool, digest, encoded)
