@@ -378,7 +378,8 @@ class CodeModeBase(Generic[P]):
         """Decides on the calls that a paused program waits for, by their `sequence`, and continues it.
 
         The `model_text()` of what it returns is for the model: the result, also of a program that has ended before, or
-        the next pause. `corral` is the name of its Corral if there are several.
+        the next pause. `corral` is the name of its Corral if there are several. Decisions apply to calls that wait now.
+        So a decision that is sent again does not repeat a call whose host was lost: that call waits for a new one.
 
         Raises:
             ConfigError: there is no such execution.
@@ -394,8 +395,10 @@ class CodeModeBase(Generic[P]):
             async def execute(_: bool) -> ExecutionResult:
                 return await chosen.execute(request, on_event=self.listener, approve=self.approve)
 
+            waiting = {(call.sequence, call.reason) for call in record.pending}
+
             def ask(_: Pause) -> Decide:
-                return lambda call: decisions.get(call.sequence)
+                return lambda call: decisions.get(call.sequence) if (call.sequence, call.reason) in waiting else None
 
             return await run_durably(chosen, execution_id, caller, execute, ask)
 
