@@ -290,7 +290,10 @@ async def test_a_call_is_decided_at_any_host(redis_url: str) -> None:
         )
         assert await b.executions.waiting(user_id="bob") == ()
         assert await b.executions.settle(name, {call.sequence + 1: Approved()}) == frozenset()
-        assert await b.executions.settle(name, {call.sequence: Approved()}, by="bob") == {call.sequence}
+        other = {call.sequence: "0" * len(call.digest)}
+        assert await b.executions.settle(name, {call.sequence: Approved()}, digests=other) == frozenset()
+        digests = {call.sequence: call.digest}
+        assert await b.executions.settle(name, {call.sequence: Approved()}, by="bob", digests=digests) == {1}
         assert await answer() == "paid 5"
         assert await b.executions.settle(name, {call.sequence: Denied("late")}) == frozenset()
         assert await b.executions.waiting() == ()

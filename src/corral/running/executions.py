@@ -268,7 +268,7 @@ class Executions:
         asked = {sequence: request for sequence, (_, _, request) in waiting.items()}
         asked |= {each.sequence: each for each in self._parked.requests() if each.execution_id == execution_id}
         if self._peers is not None and not asked and undecided is None:
-            return await self._peers.settle(execution_id, named, by)
+            return await self._peers.settle(execution_id, named, by, digests or {})
         for sequence, digest in (digests or {}).items():
             if sequence in asked and asked[sequence].digest != digest:
                 named.pop(sequence, None)

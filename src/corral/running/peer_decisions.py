@@ -29,7 +29,12 @@ _MOST_BYTES = 3_000_000
 
 class _Settle(Protocol):
     def __call__(
-        self, execution_id: str, decisions: Mapping[int, Settlement], *, by: str | ExecutionContext | None
+        self,
+        execution_id: str,
+        decisions: Mapping[int, Settlement],
+        *,
+        by: str | ExecutionContext | None,
+        digests: Mapping[int, str] | None,
     ) -> Awaitable[frozenset[int]]: ...
 
 
@@ -42,6 +47,7 @@ class _Decided:
     denied: dict[int, dict[str, Any]]
     by: str | None
     person: dict[str, Any] | None
+    digests: dict[int, str]
 
 
 class PeerDecisions:
@@ -65,7 +71,11 @@ class PeerDecisions:
         return requests
 
     async def settle(
-        self, execution_id: str, decisions: Mapping[int, Settlement], by: str | ExecutionContext | None
+        self,
+        execution_id: str,
+        decisions: Mapping[int, Settlement],
+        by: str | ExecutionContext | None,
+        digests: Mapping[int, str],
     ) -> frozenset[int]:
         """Decides on calls of an execution at the host where they wait. Returns those that were decided.
 
@@ -79,6 +89,7 @@ class PeerDecisions:
             {key: {"by": each.by, "reason": each.reason} for key, each in _of(Denied, decisions)},
             by if isinstance(by, str) else None,
             by.model_dump(mode="json") if isinstance(by, ExecutionContext) else None,
+            {**digests},
         )
         decided, failures = set[int](), list[CorralError]()
         body = json.dumps(dataclasses.asdict(message)).encode()
@@ -103,9 +114,10 @@ class PeerDecisions:
             person = None if message.person is None else ExecutionContext.model_validate(message.person)
         except (ValidationError, TypeError) as error:
             raise MalformedMessage(f"a peer's decision cannot be read: {error}") from error
-        return json.dumps(
-            sorted(await self._settle_here(message.execution_id, decisions, by=person or message.by))
-        ).encode()
+        decided = await self._settle_here(
+            message.execution_id, decisions, by=person or message.by, digests=message.digests
+        )
+        return json.dumps(sorted(decided)).encode()
 
     def _pack(self) -> bytes:
         rows, size = list[Any](), 0
