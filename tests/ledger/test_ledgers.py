@@ -14,7 +14,7 @@ import pytest
 
 from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError, LedgerFailed
 from corral.ledger import CallRow, Claim, Ledger, MemoryLedger, Records, SqliteLedger, as_ledger
-from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredExecution
+from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredExecution, StoredSession
 from corral.ledger.writer import Writer
 from corral.testing import LedgerSuite
 from corral.types import Approved, Denied, EncodedValue, Owner, Settled
@@ -342,3 +342,18 @@ def test_a_full_ledger_in_memory_displaces_what_does_not_run(caplog: pytest.LogC
     assert caplog.messages == ["MemoryLedger() was full; paused executions that were displaced: 1"]
     with pytest.raises(sqlite3.OperationalError, match="full"):
         begin("huge", "eve", "running", 2_000_000)
+
+
+def test_a_full_ledger_in_memory_forgets_old_sessions_before_it_displaces_executions() -> None:
+    ledger = MemoryLedger(most_bytes=2_000_000)
+    now = ledger.now()
+    ledger.create(StoredExecution("paused", None, "ann", "running", 0, 0, 1, 9e9, b"h"))
+    ledger.end("paused", 1, "paused", None, now=now)
+    for number in range(12):
+        ledger.put_session(StoredSession(f"old {number}", number % 2 == 0, 1, now - 4000, bytes(100_000)))
+    ledger.put_session(StoredSession("new", True, 1, now, b"new"))
+    ledger.create(StoredExecution("next", None, "ann", "running", now, 0, 1, 9e9, b"h"))
+    assert sorted(each.execution_id for each in ledger.list(Query())) == ["next", "paused"]
+    assert ledger.session("old 0") == StoredSession("old 0", True, 1, now - 4000, None)
+    assert ledger.session("old 1") is None
+    assert ledger.session("new") == StoredSession("new", True, 1, now, b"new")

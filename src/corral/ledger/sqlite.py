@@ -78,6 +78,7 @@ ON paused.organization_id IS largest.organization_id AND paused.user_id = larges
 _PAGE_BYTES = 4096
 """SQLite's default."""
 _LEAST_BYTES = 1_000_000
+_SESSION_SECONDS = 3600.0
 logger = get_logger("corral.ledger")
 
 
@@ -208,9 +209,12 @@ class SqliteLedger(Ledger):
         with self._transaction(durably=False) as database:
             old = database.execute(_OLD, (ended_before, paused_before or 0.0)).fetchall()
             self._delete(database, old)
-            database.execute("DELETE FROM sessions WHERE is_exposed = 0 AND updated < ?", (ended_before,))
-            database.execute("UPDATE sessions SET body = NULL WHERE body IS NOT NULL AND updated < ?", (ended_before,))
+            self._strip_sessions(database, ended_before)
             return len(old)
+
+    def _strip_sessions(self, database: Connection, before: float) -> None:
+        database.execute("DELETE FROM sessions WHERE is_exposed = 0 AND updated < ?", (before,))
+        database.execute("UPDATE sessions SET body = NULL WHERE body IS NOT NULL AND updated < ?", (before,))
 
     def _delete(self, database: Connection, names: Sequence[tuple[str]]) -> None:
         for table in ("executions", "calls", "decisions"):
@@ -269,8 +273,9 @@ class SqliteLedger(Ledger):
 class MemoryLedger(SqliteLedger):
     """Ledger in the memory of this process. Executions can pause and be resumed, but end with the process.
 
-    It uses at most `most_bytes`. When half of that is in use, a new execution displaces ended ones and then, if needed,
-    the oldest paused ones of the user who has the most. The log has their number.
+    It uses at most `most_bytes`. When half of that is in use, a new execution displaces ended ones, then what sessions
+    have read over an hour ago (they count as exposed if they have), and then, if needed, the oldest paused ones of the
+    user who has the most. The log has their number.
 
     Raises:
         ConfigError: an option is invalid.
@@ -294,6 +299,9 @@ class MemoryLedger(SqliteLedger):
         if self._is_half_full:
             with self._transaction(durably=False) as database:
                 self._delete(database, database.execute(_OLD, (math.inf, 0.0)).fetchall())
+            if self._is_half_full:
+                with self._transaction(durably=False) as database:
+                    self._strip_sessions(database, self.now() - _SESSION_SECONDS)
             displaced = 0
             while self._is_half_full and self._displace():
                 displaced += 1
