@@ -24,12 +24,12 @@ from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import ConfigError, MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
-from corral.sandboxes import DenoSandbox, LocalGuest, automatic, wasm
+from corral.sandboxes import DenoSandbox, LocalGuest, SandboxProvider, automatic, wasm
 from corral.sandboxes.automatic import TypeScriptSandbox
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.wasm import LACKS, WasmSandbox
-from corral.types import SandboxConfig
+from corral.types import Owner, SandboxConfig
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 from tests.conftest import open_corral
@@ -374,6 +374,36 @@ async def test_programs_return_to_deno_once_it_starts_again(monkeypatch: pytest.
     assert deno.attempts == 2
     deno.is_late = False
     assert [(await corral.execute(engine)).value for _ in range(2)] == ["deno", "deno"]
+
+
+async def start_together(sandbox: SandboxProvider) -> None:
+    async def start(user_id: str) -> None:
+        owner = Owner(organization_id=None, user_id=user_id)
+        await (await sandbox.start(SandboxConfig(owner=owner, required_tier="landlock"))).aclose()
+
+    async with anyio.create_task_group() as tasks:
+        for user_id in "ab":
+            tasks.start_soon(start, user_id)
+    await sandbox.aclose()
+
+
+async def test_programs_that_start_together_count_as_one_failure_of_deno() -> None:
+    await start_together(sandbox := TypeScriptSandbox(deno := _LateDeno(pool_size=0)))
+    assert deno.attempts == 2
+    assert sandbox._pause == 2 * automatic._RETRY_SECONDS
+
+
+async def test_programs_that_start_together_count_as_one_failure_of_the_jail(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[object] = []
+
+    async def fails(*arguments: object) -> None:
+        attempts.append(arguments)
+        raise StartFailed("no jail")
+
+    monkeypatch.setattr(ForkProvider, "start", fails)
+    await start_together(sandbox := WasmSandbox(pool_size=0))
+    assert len(attempts) == 2
+    assert sandbox._pause == 2 * wasm._RETRY_SECONDS
 
 
 async def test_no_program_loses_its_packages_or_files_to_a_late_deno() -> None:

@@ -105,7 +105,7 @@ class AutomaticSandbox(SandboxProvider):
                 self._chosen, self.without_jail = self._jailed, None
                 return result
             finally:
-                if self._is_replaced:
+                if self._is_replaced and self._retry_at == math.inf:  # not set by one that started at the same time
                     self._retry_at = time.monotonic() + self._pause
                     self._pause *= 2
         return await action(self._engine, config)

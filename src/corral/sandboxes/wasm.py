@@ -555,9 +555,10 @@ class WasmSandbox(ForkProvider):
             result = await plain(config)
         except StartFailed as failure:
             raise StartFailed(f"{error}. Without a jail: {failure}") from failure
-        logger.warning("programs in WebAssembly run without a jail: %s", error)
-        self._jail_at = time.monotonic() + self._pause
-        self._pause *= 2
+        if (now := time.monotonic()) >= self._jail_at:  # several that start at once fail for one reason
+            logger.warning("programs in WebAssembly run without a jail: %s", error)
+            self._jail_at = now + self._pause
+            self._pause *= 2
         return result
 
     async def _start_plain(self, config: SandboxConfig) -> Sandbox:
