@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -487,6 +488,41 @@ async def test_a_cached_image_is_used_only_if_it_is_whole_and_private(
     assert (wasm._image() / "image.cwasm").read_bytes() == (b"first" if harm == "none" else b"second\n")
     assert wasm.image_is_cached()
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("harm", ["a link", "writable by others"])
+async def test_a_cache_that_another_user_could_have_made_is_left_alone(
+    harm: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(wasm, "_made", lambda: (b"{}", b"own"))
+    monkeypatch.setattr(wasm, "_images", {})
+    folder, target = wasm._cache_file().parent, tmp_path / "target"
+    folder.parent.mkdir(parents=True)
+    target.mkdir(0o700)
+    if harm == "a link":
+        folder.symlink_to(target)
+    else:
+        target.rename(folder)
+        folder.chmod(0o777)
+    old = folder / "old.image"
+    old.touch()
+    os.utime(old, (0, 0))
+    assert (wasm._image() / "image.cwasm").read_bytes() == b"own"
+    assert [*folder.iterdir()] == [old]
+
+
+async def test_a_cache_is_cleared_of_old_images_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(wasm, "_made", lambda: (b"{}", b"new"))
+    monkeypatch.setattr(wasm, "_images", {})
+    file = wasm._cache_file()
+    file.parent.mkdir(mode=0o700, parents=True)
+    for name in ("old.image", "old.image.lock", ".old.image.part", "notes.txt"):
+        (file.parent / name).touch()
+        os.utime(file.parent / name, (0, 0))
+    wasm._image()
+    assert {each.name for each in file.parent.iterdir()} == {file.name, f"{file.name}.lock", "notes.txt"}
 
 
 # --- many programs

@@ -723,26 +723,32 @@ def _cached_image(file: Path) -> tuple[bytes, bytes] | None:
 
 
 def _is_private(path: Path) -> bool:
-    status = path.stat()
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    """True if only this user can write to a file or folder. A link is not private: another user can have made it."""
+    status = path.lstat()
+    is_link = stat.S_ISLNK(status.st_mode)
+    return not is_link and status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _cache_image(file: Path) -> tuple[bytes, bytes]:
     """Makes an image and writes it to the cache, if that is possible. Only one process at a time does so."""
     with ExitStack() as stack:
+        is_usable = False
         with contextlib.suppress(OSError):  # it makes its own
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            stack.enter_context(_file_lock(file.with_suffix(".lock")))
-            if (image := _cached_image(file)) is not None:  # another process has made it meanwhile
-                return image
+            is_usable = sys.platform == "win32" or _is_private(file.parent)
+            if is_usable:
+                stack.enter_context(_file_lock(file.with_suffix(f"{file.suffix}.lock")))
+                if (image := _cached_image(file)) is not None:  # another process has made it meanwhile
+                    return image
         logger.info("the image of the engine in WebAssembly is made, which takes some seconds; later starts use it")
         handles, module = _made()
         content = handles + b"\n" + module
         with contextlib.suppress(OSError):
-            write_whole(file, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-            for other in file.parent.iterdir():
-                if time.time() - other.stat().st_mtime > _CACHE_DAYS * 86_400:
-                    other.unlink()
+            if is_usable:
+                write_whole(file, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+                for other in file.parent.glob(f"*{file.suffix}*"):
+                    if time.time() - other.lstat().st_mtime > _CACHE_DAYS * 86_400:
+                        other.unlink()
         return handles, module
 
 
