@@ -8,6 +8,8 @@ import json
 import os
 import random
 import re
+import resource
+import tempfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -488,6 +490,25 @@ async def test_a_cached_image_is_used_only_if_it_is_whole_and_private(
     assert (wasm._image() / "image.cwasm").read_bytes() == (b"first" if harm == "none" else b"second\n")
     assert wasm.image_is_cached()
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_an_image_that_cannot_be_written_is_an_error_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(wasm, "_made", lambda: (b"{}", bytes(1 << 20)))
+    monkeypatch.setattr(wasm, "_images", {})
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))  # writing fails as on a full disk
+    try:
+        with pytest.raises(StartFailed, match=r"cannot prepare the image .* set the environment variable TMPDIR"):
+            wasm._image()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [*(tmp_path / "temporary").iterdir()] == []
+    assert not wasm.image_is_cached()
 
 
 @pytest.mark.parametrize("harm", ["a link", "writable by others"])

@@ -662,13 +662,28 @@ def _image() -> Path:
     file = _cache_file()
     with _making:
         if (folder := _images.get(file.name)) is None or not (folder.path / MODULE).is_file():
-            folder = TemporaryFolder()
-            handles, module = _cached_image(file) or _cache_image(file)
-            for name, content in ((HANDLES, handles), (MODULE, module)):
-                (folder.path / name).write_bytes(content)
-                (folder.path / name).chmod(0o644)  # the server can be another user
+            try:
+                handles, module = _cached_image(file) or _cache_image(file)
+                folder = _written({HANDLES: handles, MODULE: module})
+            except OSError as error:
+                raise StartFailed(
+                    f"cannot prepare the image of the engine in WebAssembly: {error}; free space in the temporary "
+                    "directory, or set the environment variable TMPDIR to another folder"
+                ) from error
             _images[file.name] = folder
         return folder.path
+
+
+def _written(files: Mapping[str, bytes]) -> TemporaryFolder:
+    folder = TemporaryFolder()
+    try:
+        for name, content in files.items():
+            (folder.path / name).write_bytes(content)
+            (folder.path / name).chmod(0o644)  # the server can be another user
+    except BaseException:
+        folder.close()
+        raise
+    return folder
 
 
 def _cache_file() -> Path:
