@@ -533,6 +533,13 @@ async def test_a_cache_that_another_user_could_have_made_is_left_alone(
     assert [*folder.iterdir()] == [old]
 
 
+def test_processors_with_different_features_have_different_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(wasm._processor().split()) > 3  # a list of features
+    first = wasm._cache_file()
+    monkeypatch.setattr(wasm, "_processor", lambda: "flags: sse2 avx")
+    assert wasm._cache_file() != first
+
+
 async def test_a_cache_is_cleared_of_old_images_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(wasm, "_made", lambda: (b"{}", b"new"))

@@ -690,7 +690,7 @@ def _cache_file() -> Path:
     """Returns the image's file: a line with the digest of the rest, a line with the handles, and the module."""
     library, _ = _parts()
     key = hashlib.sha256()
-    machine = f"{platform.machine()} {platform.processor()}"
+    machine = f"{platform.machine()} {_processor()}"
     for part in (
         MODULE_SHA256,
         str(_interprets()),
@@ -703,6 +703,19 @@ def _cache_file() -> Path:
     ):
         key.update(f"{part}\0".encode())
     return user_cache("wasm") / f"{key.hexdigest()[:32]}.image"
+
+
+@cache
+def _processor() -> str:
+    """Returns the processor's features, or its name where the system does not list them.
+
+    wasmtime compiles for these features, and refuses to load the result on a processor that lacks one.
+    """
+    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            if line.startswith(("flags", "Features")):  # of x86 and of ARM
+                return line
+    return platform.processor()
 
 
 @cache
