@@ -39,6 +39,8 @@ from corral.cluster.wire import (
     SECONDS,
     Kind,
     Peer,
+    WireError,
+    _Tls,  # pyright: ignore[reportPrivateUsage]
     guest_digest,
     json_record,
     nonce,
@@ -748,6 +750,21 @@ async def test_certificates_have_to_fit(tmp_path: Path) -> None:
             assert len(worker.controls) == 1
     finally:
         await worker.aclose()
+
+
+def test_bytes_after_the_end_of_tls_are_an_error(tmp_path: Path) -> None:
+    _, context = make_certificates(tmp_path)
+    files = argparse.Namespace(cert=tmp_path / "worker.pem", key=tmp_path / "worker.key", ca=tmp_path / "ca.pem")
+    host, worker = _Tls(context, "worker"), _Tls(mutual_tls(files, is_server=True) or context, None)
+    host.advance()
+    while not (host.is_established and worker.is_established):
+        worker.advance(host.outgoing())
+        host.advance(worker.outgoing())
+    worker.encrypt(b"last")
+    with pytest.raises(ssl.SSLWantReadError):
+        worker.object.unwrap()
+    with pytest.raises(WireError, match="it ended TLS"):
+        host.advance(worker.outgoing() + b"more")
 
 
 async def test_a_burst_of_starts_does_not_look_like_an_attack_of_strangers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ class _Tls:
         """Takes received bytes, and returns their plaintext. Then `outgoing` can have something to send.
 
         Raises:
-            WireError: the handshake fails, or a record is not authentic.
+            WireError: the handshake fails, a record is not authentic, or the other side has ended TLS.
         """
         pieces: list[bytes] = []
         try:
@@ -133,11 +133,12 @@ class _Tls:
                 for each in early:
                     self.encrypt(each)
             while self._incoming.pending or self.object.pending():  # another read would raise an exception
-                pieces.append(self.object.read(_TLS_RECORD_BYTES))
+                piece = self.object.read(_TLS_RECORD_BYTES)
+                if not piece:  # after close_notify, what follows is never read
+                    raise WireError("it ended TLS")
+                pieces.append(piece)
         except ssl.SSLWantReadError:
             pass
-        except ssl.SSLZeroReturnError as error:
-            raise WireError("it ended TLS") from error
         except ssl.SSLError as error:
             raise WireError(f"TLS with it fails: {error}") from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
