@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import sqlite3
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -221,6 +223,23 @@ async def test_jobs_of_one_turn_wake_the_thread_once_and_keep_their_order(monkey
     await writer.aclose()
     assert handed == [20, 0]
     assert done == told == [*range(20)]
+
+
+async def test_outcomes_of_the_jobs_of_one_turn_wake_the_event_loop_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corral.ledger.writer._TELL_SECONDS", math.inf)
+    writer = Writer(MemoryLedger())
+    loop, wakes, schedule = asyncio.get_running_loop(), list[object](), asyncio.get_running_loop().call_soon_threadsafe
+
+    def counted(function: Callable[[], object], *arguments: Any, **options: Any) -> asyncio.Handle:
+        wakes.append(function)
+        return schedule(function, *arguments, **options)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(20):
+            tasks.start_soon(writer.run, int)
+    assert len(wakes) == 1
+    await writer.aclose()
 
 
 async def test_a_write_that_fails_ends_the_claims_of_its_rows(caplog: pytest.LogCaptureFixture) -> None:

@@ -280,8 +280,9 @@ class Writer:
                 failure = _failure(error)
                 for claim in claims.values():
                     claim.fail(failure)
-        self._outcomes += [(claim.schedule, partial(written.set, None)) for claim, written in waiters]
-        self._tell()
+        if waiters:
+            self._outcomes += [(claim.schedule, partial(written.set, None)) for claim, written in waiters]
+            self._tell()
 
     def _stored(self, claim: Claim, row: CallRow) -> StoredCall:
         place = place_of(claim.execution_id, row.sequence, row.status, row.place)
