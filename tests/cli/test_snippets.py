@@ -78,6 +78,18 @@ def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp
 
 
 @pytest.mark.parametrize(
+    "manifest",
+    ["{", "[]", '{"file": "program.ts", "tools": {}}', '{"program": "", "file": "program.ts", "tools": [1]}'],
+)
+def test_a_manifest_that_is_broken_is_a_clear_error(project: Here, tmp_path: Path, manifest: str) -> None:
+    (tmp_path / "program.ts").touch()
+    (tmp_path / "snippet.json").write_text(manifest)
+    done = project.main("snippets", "check", str(tmp_path), "--tools", "shop.py")
+    assert done.returncode == 2
+    assert "is not a folder of `corral snippets export`" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("untrusted", "reason"),
     [
         (True, "its session has read text that others wrote"),

@@ -162,7 +162,7 @@ def _check(arguments: argparse.Namespace, view: Screen) -> int:
     try:
         manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
         program = (folder / manifest["file"]).read_text(encoding="utf-8")
-        tools: dict[str, str] = manifest["tools"]
+        expected, tools = manifest["program"], dict[str, str](manifest["tools"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} is not a folder of `corral snippets export`: {error}") from None
     digests = asyncio.run(_digests(arguments))
@@ -171,7 +171,7 @@ def _check(arguments: argparse.Namespace, view: Screen) -> int:
         for each, digest in tools.items()
         if digests.get(each) != digest
     ]
-    if _digest(program) != manifest["program"]:
+    if _digest(program) != expected:
         lines.append(f"{manifest['file']} was changed, so its recorded run belongs to another program")
     for each in lines:
         view.out(printable(each))
