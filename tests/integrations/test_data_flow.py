@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from agents import set_tracing_disabled
+from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageFunctionToolCall
+from openai.types.chat.chat_completion_message_function_tool_call import Function
+from openai.types.responses import ResponseInputText
 
 from corral import ApprovalRequest, Approved, Corral, ExecutionContext, tool
 from corral.integrations.kit import Entry, entries_of
@@ -149,6 +152,22 @@ ITEMS: list[tuple[Any, list[Entry]]] = [
 def test_items_of_openai_are_texts_of_users_or_results(item: Any, entries: list[Entry]) -> None:
     assert [*entries_of([item])] == entries
     assert [*entries_of([item], is_nested=True)] == [each for each in entries if each[0] is not None]
+
+
+def test_the_input_of_a_request_can_be_a_text() -> None:
+    assert [*entries_of("a text")] == [(None, "a text")]
+
+
+def test_messages_can_have_objects_of_the_sdk_in_them() -> None:
+    called = ChatCompletionMessageFunctionToolCall(
+        id="1", type="function", function=Function(name="read_page", arguments="{}")
+    )
+    message = ChatCompletionMessage(role="assistant", tool_calls=[called])
+    result = {"role": "tool", "tool_call_id": "1", "content": "a"}
+    for each in (message, {"role": "assistant", "tool_calls": message.tool_calls}, message.model_dump()):
+        assert [*entries_of([each, result])] == [("read_page", "")]
+    part = ResponseInputText(type="input_text", text="a")
+    assert [*entries_of([{"role": "user", "content": [part]}])] == [(None, "a")]
 
 
 @pytest.mark.parametrize(

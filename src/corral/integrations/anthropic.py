@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, TypedDict, cast, overload
 
@@ -16,6 +16,7 @@ from corral.integrations.kit import (
     Entry,
     Kit,
     in_conversation,
+    member,
     own_tools,
     parts_of,
     person,
@@ -134,19 +135,15 @@ def _entries(messages: Iterable[Any]) -> Iterator[Entry]:
     """Yields the texts of the user, and the tools whose results the model has read. Documents do not count."""
     names: dict[str, str] = {}
     for message in messages:
-        role, content = _member(message, "role"), _member(message, "content")
+        role, content = member(message, "role"), member(message, "content")
         for block in [{"type": "text", "text": content}] if isinstance(content, str) else content or ():
-            kind = str(_member(block, "type"))
+            kind = str(member(block, "type"))
             if kind == "text" and role == "user":
-                yield person(str(_member(block, "text")))
+                yield person(str(member(block, "text")))
             elif kind.endswith("tool_use"):
-                names[str(_member(block, "id"))] = str(_member(block, "name"))
+                names[str(member(block, "id"))] = str(member(block, "name"))
             elif kind.endswith("tool_result"):
-                yield result_of(names.get(str(_member(block, "tool_use_id"))))
-
-
-def _member(thing: Any, name: str) -> Any:
-    return cast("Mapping[str, Any]", thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
+                yield result_of(names.get(str(member(block, "tool_use_id"))))
 
 
 def _text(text: str) -> Content:
@@ -159,4 +156,4 @@ def _image(picture: Picture) -> Content:
 
 
 def _name_of(tool: Any) -> str:
-    return str(_member(tool, "name"))
+    return str(member(tool, "name"))

@@ -505,32 +505,36 @@ def result_of(tool: str | None) -> Entry:
 
 
 def entries_of(items: Iterable[object], *, is_nested: bool = False) -> Iterator[Entry]:
-    """Yields the entries of input items of OpenAI's Responses API or of messages of chat completions: mappings, or
-    objects of the SDK. `is_nested`: a model wrote the users' messages.
+    """Yields the entries of the input of OpenAI's Responses API, a text or items, or of messages of chat completions.
+
+    Items are mappings, or objects of the SDK, also within each other. `is_nested`: a model wrote the users' messages.
 
     Calls of the provider's own tools are results. Hand-overs from one agent to another are left out.
     """
     names: dict[str, str] = {}
-    for each in items:
-        item = cast("Mapping[str, Any]", each if isinstance(each, Mapping) else cast("Any", each).model_dump())
-        kind, role, content = str(item.get("type") or "message"), item.get("role"), item.get("content")
+    for item in [{"role": "user", "content": items}] if isinstance(items, str) else items:
+        kind, role, content = str(member(item, "type") or "message"), member(item, "role"), member(item, "content")
         if role == "user" and not is_nested:
-            parts: Iterable[Any] = () if content is None or isinstance(content, str) else content
-            texts = [content] if isinstance(content, str) else [part.get("text") for part in parts if _is_text(part)]
+            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or ()
+            texts = [member(part, "text") for part in parts if member(part, "type") in ("input_text", "text")]
             yield from (person(text) for text in texts if isinstance(text, str))
         elif role in ("tool", "function"):
-            yield result_of(names.get(str(item.get("tool_call_id"))) or item.get("name"))
+            yield result_of(names.get(str(member(item, "tool_call_id"))) or member(item, "name"))
         elif kind in ("function_call", "custom_tool_call"):
-            names[str(item.get("call_id"))] = str(item.get("name"))
+            names[str(member(item, "call_id"))] = str(member(item, "name"))
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            name = names.get(str(item.get("call_id")))
-            if not _is_handed_over(name, item.get("output")):
+            name = names.get(str(member(item, "call_id")))
+            if not _is_handed_over(name, member(item, "output")):
                 yield result_of(name)
         elif kind.endswith(("_call", "_output")):
             yield result_of(kind)
-        for call in item.get("tool_calls") or ():
-            function: Mapping[str, object] = call.get("function") or call.get("custom") or {}
-            names[str(call.get("id"))] = str(function.get("name"))
+        for call in member(item, "tool_calls") or ():
+            names[str(member(call, "id"))] = str(member(member(call, "function") or member(call, "custom"), "name"))
+
+
+def member(thing: object, name: str) -> Any:
+    """Returns a member of a mapping, or an attribute of an object of an SDK; None if there is none."""
+    return cast("Mapping[str, Any]", thing).get(name) if isinstance(thing, Mapping) else getattr(thing, name, None)
 
 
 _HANDED_OVER = re.compile(r'\{"assistant": "[^"\\]{0,200}"\}')
@@ -539,10 +543,6 @@ _HANDED_OVER = re.compile(r'\{"assistant": "[^"\\]{0,200}"\}')
 def _is_handed_over(name: str | None, output: object) -> bool:
     """True for the SDK's own result of a hand-over. Another tool's result could look like it."""
     return name is not None and name.startswith("transfer_to_") and _HANDED_OVER.fullmatch(str(output)) is not None
-
-
-def _is_text(part: object) -> bool:
-    return isinstance(part, Mapping) and cast("Mapping[str, object]", part).get("type") in ("input_text", "text")
 
 
 def in_conversation(
