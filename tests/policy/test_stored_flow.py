@@ -90,6 +90,15 @@ async def test_a_program_whose_host_was_lost_has_exposed_its_session(tmp_path: P
         assert (LOST in program.seen.exposed) is not resumed
 
 
+async def test_no_result_is_kept_twice(tmp_path: Path) -> None:
+    async with hosts(tmp_path / "runs.db") as (first, _):
+        program = await first.begin("e1")
+        first.call(program, "read_mail", MAIL * 100)
+        held = program.seen.held
+        await program.leave()
+        assert program.seen.held == held
+
+
 async def test_programs_of_one_host_run_at_once(tmp_path: Path) -> None:
     async with hosts(tmp_path / "runs.db") as (first, _):
         programs = [await first.begin(f"e{number}") for number in range(3)]

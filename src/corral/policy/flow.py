@@ -485,7 +485,7 @@ class Seen:
             self._inputs_chars = _SESSION_CHARS + 1  # some are not known, and a result might repeat them
         else:
             self.note_input(state["inputs"])
-        known = {(each.tool, each.sequence, each.text) for each in self._outputs}
+        known = {(each.tool, each.sequence, each.text[:_STORED_RESULT_CHARS]) for each in self._outputs}
         for tool, sequence, text in state["outputs"]:
             if (tool, sequence, text) not in known:
                 self.keep(_Output(tool, sequence, text))
