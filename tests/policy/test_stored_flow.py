@@ -90,6 +90,16 @@ async def test_a_program_whose_host_was_lost_has_exposed_its_session(tmp_path: P
         assert (LOST in program.seen.exposed) is not resumed
 
 
+async def test_a_trusted_result_can_repeat_what_a_lost_program_has_stored(tmp_path: Path) -> None:
+    async with hosts(tmp_path / "runs.db") as (first, second):
+        program = await first.begin("e1")
+        first.call(program, "find_contact", [], query="mallory@evil.example")
+        program = await second.begin("e2")
+        second.call(program, "contacts", ["mallory@evil.example"])
+        (doubt,) = second.call(program, "send", to="mallory@evil.example")
+        assert "no person named it" in doubt
+
+
 async def test_no_result_is_kept_twice(tmp_path: Path) -> None:
     async with hosts(tmp_path / "runs.db") as (first, _):
         program = await first.begin("e1")

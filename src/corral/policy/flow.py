@@ -388,7 +388,8 @@ def _changed(
     """Adds this host's state of a session to the stored one. Returns True if it is exposed, and the state.
 
     `opens` and `closes` are the ids of programs that begin and end, and `running` those of this host. A stored program
-    that is not one of these runs elsewhere, or was lost with its host, so the model may have seen what it has read.
+    that is not one of these runs elsewhere, or was lost with its host, so the model may have seen what it has read, and
+    its inputs are unknown.
     """
     exposed = dict.fromkeys(own["exposed"])
     if (stored is None and is_lost) or (stored is not None and not stored):
@@ -396,11 +397,12 @@ def _changed(
     stored = stored or {}
     exposed = {**dict.fromkeys(stored.get("exposed", ())), **exposed}
     open_ids = [each for each in stored.get("open", ()) if each in running]
-    if len(open_ids) < len(stored.get("open", ())) or len(open_ids) >= _MOST_OPEN:
+    is_elsewhere = len(open_ids) < len(stored.get("open", ()))
+    if is_elsewhere or len(open_ids) >= _MOST_OPEN:
         exposed[LOST] = None
     open_ids += [opens] if opens is not None and opens not in open_ids else []
     inputs: list[str] | None = None
-    if own["inputs"] is not None and stored.get("inputs", ()) is not None:
+    if not is_elsewhere and own["inputs"] is not None and stored.get("inputs", ()) is not None:
         inputs = [*dict.fromkeys([*own["inputs"], *stored.get("inputs", ())])]
         inputs = inputs if sum(map(len, inputs)) <= _STORED_CHARS else None
     state = {
