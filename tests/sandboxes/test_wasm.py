@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import re
 import resource
+import signal
+import subprocess
 import tempfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
@@ -18,11 +21,13 @@ from threading import Thread
 from typing import Any, cast
 
 import anyio
+import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, Sessions
 from corral.checking.servers.specs import GLOBALS
+from corral.concurrency.threads import run_in_own_thread
 from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import ConfigError, MissingExtra, StartFailed
@@ -218,6 +223,48 @@ async def test_programs_run_in_a_plain_process_where_no_jail_starts(monkeypatch:
         assert (await corral.execute("return 4", context=ExecutionContext(user_id="a"))).value == 4
     with pytest.raises(StartFailed, match="no jail"):
         await Corral(sandbox=WasmSandbox(), containment="namespaces").execute("return 1")
+
+
+async def test_an_execution_that_begins_after_the_end_of_its_process_is_lost() -> None:
+    async with WasmSandbox(pool_size=0) as sandbox:
+        process = await run_in_own_thread(sandbox._start_process, SandboxConfig(), False)
+        box = wasm._PlainServer(process, 64)
+        place = box.reserve()
+        assert place is not None
+        box.retire()  # it ends with this execution, even if closing that is cancelled
+        closing = asyncio.create_task(place.aclose())
+        await anyio.lowlevel.checkpoint()
+        closing.cancel()
+        await asyncio.wait([closing])
+        await until(lambda: not process.alive)
+        channel = process.open()
+        ends: list[Exception | None] = []
+        channel.attach(lambda _: None, ends.append, lambda _: None)
+        await until(lambda: ends)
+        assert str(ends[0]) == "the server of programs in WebAssembly is lost: its process has ended"
+        await channel.aclose()
+        flooded = wasm._PipedChannel(process, 1)  # messages are bounded even if they are empty
+        assert not all(flooded.take(server.DATA, b"") for _ in range(300_000))
+        process.close()
+
+
+def test_a_process_whose_threads_do_not_start_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    processes: list[subprocess.Popen[bytes]] = []
+
+    class Recorded(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            processes.append(self)
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    wasm._image()
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    monkeypatch.setattr(Thread, "start", fail)
+    with pytest.raises(StartFailed, match=r"can't start new thread\): raise the limit of processes"):
+        WasmSandbox(pool_size=0)._start_process(SandboxConfig(), False)
+    assert [each.returncode for each in processes] == [-signal.SIGKILL]
 
 
 FETCHES = """

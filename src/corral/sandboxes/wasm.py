@@ -174,7 +174,7 @@ class _PlainProcess:
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
         try:
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 command,
                 bufsize=0,
                 stdin=subprocess.PIPE,
@@ -196,15 +196,26 @@ class _PlainProcess:
         self._errors = b""
         self._started = threading.Event()
         self._is_ready = False
-        self._has_ended = False
+        self._loss: str | None = None
+        """Reason why it has ended, once it has."""
         self._is_closed = False
-        streams = (self._write, self._process.stdin), (self._read, self._process.stdout)
+        streams = (self._write, process.stdin), (self._read, process.stdout)
         threads = [
             threading.Thread(target=work, args=(stream,), name="corral-wasm", daemon=True)
-            for work, stream in (*streams, (self._read_errors, self._process.stderr))
+            for work, stream in (*streams, (self._read_errors, process.stderr))
         ]
-        for thread in threads:
-            thread.start()
+        try:
+            for thread in threads:
+                thread.start()
+        except RuntimeError as error:
+            self.close()
+            for thread, stream in zip(threads, (process.stdin, process.stdout, process.stderr), strict=True):
+                if thread.ident is None and stream is not None:
+                    stream.close()
+            raise StartFailed(
+                f"cannot start a thread for the engine in WebAssembly ({error}): raise the limit of processes "
+                "(ulimit -u, --pids-limit)"
+            ) from error
         if not self._started.wait(_READY_SECONDS) or not self._is_ready:
             self.close()
             threads[-1].join(_END_SECONDS)
@@ -217,13 +228,16 @@ class _PlainProcess:
 
     @property
     def alive(self) -> bool:
-        return not self._has_ended and self._process.poll() is None
+        return self._loss is None and self._process.poll() is None
 
     def open(self) -> _PipedChannel:
         """Returns a channel for one execution of the running event loop."""
         channel = _PipedChannel(self, next(self._numbers))
         with self._lock:
             self._channels[channel.number] = channel
+            loss = self._loss
+        if loss is not None:
+            channel.lose(loss)
         return channel
 
     def forget(self, channel: _PipedChannel) -> None:
@@ -268,7 +282,10 @@ class _PlainProcess:
         with io.BufferedReader(stream) as reader:  # type: ignore[type-var]
             while len(header := reader.read(MESSAGE.size)) == MESSAGE.size:
                 number, kind, size = MESSAGE.unpack(header)
-                if size > _MESSAGE_BYTES or len(payload := reader.read(size)) < size:
+                if size > _MESSAGE_BYTES:
+                    reason = "it sent a message that is too long"
+                    break
+                if len(payload := reader.read(size)) < size:
                     break
                 if number == 0:
                     self._is_ready = payload == _READY
@@ -276,11 +293,12 @@ class _PlainProcess:
                 elif (channel := self._channels.get(number)) is not None and not channel.take(kind, payload):
                     reason = "it sent more than its host has room for"
                     break
-        self._has_ended = True
+        loss = f"the server of programs in WebAssembly is lost: {reason}"
+        with self._lock:
+            self._loss = loss
+            channels = list(self._channels.values())
         self.kill()
         self._started.set()
-        with self._lock:
-            channels = list(self._channels.values())
         if channels:
             logger.warning(
                 "a server of programs in WebAssembly is lost: %s %s",
@@ -288,7 +306,7 @@ class _PlainProcess:
                 self._errors[-400:].decode("utf-8", "replace"),
             )
         for channel in channels:
-            channel.lose(f"the server of programs in WebAssembly is lost: {reason}")
+            channel.lose(loss)
 
     def _read_errors(self, stream: IO[bytes]) -> None:
         with stream:
@@ -320,7 +338,7 @@ class _PipedChannel(GuestChannel):
     def take(self, kind: int, payload: bytes) -> bool:
         """Takes a message. Returns False if there are more than the process may send."""
         with self._lock:
-            self._unhandled += len(payload)
+            self._unhandled += MESSAGE.size + len(payload)
             self._arrived.append((kind, payload))
             is_first = len(self._arrived) == 1
             has_room = self._unhandled <= WINDOW_BYTES + _MESSAGE_BYTES
@@ -452,10 +470,12 @@ class _InPlainServer(Connected):
 
     @override
     async def aclose(self) -> None:
-        await super().aclose()
-        server, self._server = self._server, None
-        if server is not None:
-            server.leave()
+        try:
+            await super().aclose()
+        finally:
+            server, self._server = self._server, None
+            if server is not None:
+                server.leave()
 
 
 @checked
