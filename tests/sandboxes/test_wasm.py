@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
+from threading import Event, Lock, Thread
 from typing import Any, cast
 
 import anyio
@@ -476,6 +476,30 @@ async def test_files_of_a_session_are_refused(warm_wasm: WasmSandbox) -> None:
 
 
 # --- the server
+
+
+def test_requests_are_served_one_by_one_where_no_further_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[object] = []
+    requests = ["first", "second", None]
+
+    class Requests:
+        def next(self) -> Any:
+            return requests.pop(0)
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def execute(_: object, connection: object) -> None:
+        served.append(connection)
+
+    monkeypatch.setattr(server._Server, "_execute", execute)
+    monkeypatch.setattr(Thread, "start", fail)
+    one = object.__new__(server._Server)
+    state = {"_requests": Requests(), "_lock": Lock(), "_busy": Event(), "_over": Event(), "_running": 0}
+    one.__dict__.update(state, _waiting=1)
+    one._work()
+    assert served == ["first", "second"]
+    assert one._over.is_set()
 
 
 def test_no_question_ends_the_server() -> None:

@@ -510,7 +510,8 @@ class _Server:
         """Serves executions until the host closes the connection."""
         threading.stack_size(THREAD_STACK_BYTES)
         threading.Thread(target=self._tick, daemon=True).start()
-        self._start_thread()
+        with self._lock:
+            self._start_thread()
         self._over.wait()
 
     def _tick(self) -> None:
@@ -520,8 +521,13 @@ class _Server:
             self.engine.tick()
 
     def _start_thread(self) -> None:
-        self._waiting += 1
+        """Starts a thread that waits for a request. The caller holds the lock.
+
+        Raises:
+            RuntimeError: the system has no room for another thread.
+        """
         threading.Thread(target=self._work, daemon=True).start()
+        self._waiting += 1
 
     def _work(self) -> None:
         """Waits for a request, starts another thread that waits in its place if there is none, and serves it."""
@@ -535,7 +541,8 @@ class _Server:
                 self._running += 1
                 self._busy.set()
                 if self._waiting == 0:
-                    self._start_thread()
+                    with contextlib.suppress(RuntimeError):  # further requests wait until this thread is free
+                        self._start_thread()
             self._execute(connection)
             with self._lock:
                 self._running -= 1
