@@ -179,6 +179,10 @@ async def test_the_table_of_absent_globals_is_that_of_the_engine(corral: Corral)
         ("class FormData { n = 1 } return new FormData().n", None),
         ("try { return new Temporal.Instant(0n) } catch { return 1 }", None),
         ("const { File } = { File: 1 }; return File", None),
+        ("for (const File of [1]) return File", None),
+        ("return (function File(n: number): number { return n ? File(n - 1) : 1 })(2)", None),
+        ("const [File = 1] = []; return File", None),
+        ("abstract class File { static n = 1 } return File.n", None),
         ("return ['FormData', { Worker: 1 }.Worker][1]", None),
     ],
 )

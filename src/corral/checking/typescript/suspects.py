@@ -29,12 +29,14 @@ _AWAITED = finder("(await_expression [(member_expression) (identifier) (parenthe
 _DECLARED = finder("(variable_declarator name: (identifier) @name)")
 _BINDS = frozenset(
     "variable_declarator required_parameter optional_parameter function_declaration generator_function_declaration "
-    "import_specifier import_clause namespace_import catch_clause rest_pattern array_pattern "
-    "object_pattern pair_pattern arrow_function enum_declaration".split()
+    "function_expression generator_function import_specifier import_clause namespace_import catch_clause "
+    "for_in_statement rest_pattern array_pattern object_pattern pair_pattern assignment_pattern arrow_function "
+    "enum_declaration".split()
 )
 """Types of nodes that can bind an identifier directly below them."""
 _OWN = finder(
-    "[(class_declaration name: (_) @name) (class name: (_) @name) (shorthand_property_identifier_pattern) @name]"
+    "[(class_declaration name: (_) @name) (abstract_class_declaration name: (_) @name) (class name: (_) @name)"
+    " (shorthand_property_identifier_pattern) @name]"
 )
 """Other names that a program binds."""
 _PASSED = frozenset(
