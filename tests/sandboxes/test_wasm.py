@@ -473,6 +473,14 @@ async def test_no_program_loses_its_packages_or_files_to_a_late_deno() -> None:
     assert sandbox.name == "deno"  # nothing has started elsewhere yet
 
 
+async def test_what_the_engine_lacks_is_refused_with_one_message(warm_wasm: WasmSandbox) -> None:
+    config = SandboxConfig(modules=True, required_tier="landlock")
+    with pytest.raises(StartFailed) as raised:
+        await warm_wasm.start(config)
+    expected = "sandbox 'wasm' has neither packages, nor files of a session, nor durable executions"
+    assert str(raised.value) == expected
+
+
 async def test_files_of_a_session_are_refused(warm_wasm: WasmSandbox) -> None:
     with pytest.raises(ConfigError, match="do not support sessions"):
         async with Corral(sandbox=warm_wasm, check=False, sessions=Sessions()).session() as session:

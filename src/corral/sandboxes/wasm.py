@@ -532,6 +532,7 @@ class WasmSandbox(ForkProvider):
 
     @override
     async def start(self, config: SandboxConfig) -> Sandbox:
+        _expect_programs_only(config)
         return await self._in_jail_or_plain(super().start, self._start_plain, config)
 
     @override
@@ -582,7 +583,6 @@ class WasmSandbox(ForkProvider):
         return result
 
     async def _start_plain(self, config: SandboxConfig) -> Sandbox:
-        _expect_programs_only(config)
         return await self._plain_servers.reserve(config, self._new_plain_server)
 
     async def _new_plain_server(self, config: SandboxConfig) -> _PlainServer:
