@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+import math
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,61 @@ async def test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis
         await peers_of(b)._renew()  # the data of Redis had its lease too
         await (await peers_of(b).hold(ADA, lambda: None)).release()
         assert await peers_of(a).holder(ADA) is None
+
+
+async def test_what_a_cancelled_release_leaves_is_freed_with_the_next_renewal(redis_url: str) -> None:
+    async with hosts(redis_url, "a", "b") as [a, b]:
+        peers = peers_of(a)
+        evaluate = peers._eval
+        asks = asyncio.Event()
+
+        async def hang(script: str, *arguments: str) -> Any:
+            asks.set()
+            await asyncio.sleep(math.inf)
+
+        async def cancel(call: Coroutine[Any, Any, object]) -> None:
+            asks.clear()
+            task = asyncio.create_task(call)
+            await asks.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        lease = await peers.hold(ADA, lambda: None)
+        peers._eval = hang
+        await cancel(lease.release())
+        [name] = peers._unreleased
+        await cancel(peers._free(name))
+        await cancel(peers.hold(ADA.model_copy(update={"session_id": "other"}), lambda: None))
+        assert not peers._claims
+        assert len(peers._unreleased) == 2
+        peers._lease_seconds = 0.1
+        with anyio.fail_after(60):  # a release that hangs does not delay the next renewal for longer than a moment
+            await peers._free_unreleased()
+        assert len(peers._unreleased) == 2
+        peers._lease_seconds, peers._eval = LEASE_SECONDS, evaluate
+        await peers._free_unreleased()
+        assert not peers._unreleased
+        await (await peers_of(b).hold(ADA, lambda: None)).release()
+
+
+async def test_a_hold_that_is_cancelled_behind_the_last_release_leaves_nothing_held(redis_url: str) -> None:
+    async with hosts(redis_url, "a", "b") as [a, b]:
+        peers = peers_of(a)
+        lease = await peers.hold(ADA, lambda: None)
+        [claim] = peers._claims.values()
+        await claim.changing.acquire()
+        releasing = asyncio.create_task(lease.release())
+        await anyio.lowlevel.checkpoint()
+        holding = asyncio.create_task(peers.hold(ADA, lambda: None))
+        await anyio.lowlevel.checkpoint()
+        claim.changing.release()
+        holding.cancel()
+        await releasing
+        with pytest.raises(asyncio.CancelledError):
+            await holding
+        await peers._free_unreleased()
+        await (await peers_of(b).hold(ADA, lambda: None)).release()
 
 
 @pytest.mark.matrix(

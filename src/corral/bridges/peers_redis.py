@@ -261,8 +261,7 @@ class RedisPeers(Peers):
                 if (other := await self._renew()) is not None:
                     problem = f"another process is the host {self._name!r} now, at {other}"
                 else:
-                    for name in [*self._unreleased]:
-                        await self._free(name)
+                    await self._free_unreleased()
             except Exception as error:
                 problem = f"Redis does not answer: {type(error).__name__}: {error}"
             if not self.is_joined:
@@ -358,35 +357,48 @@ class RedisPeers(Peers):
 
     async def release(self, name: str, claim: _Claim) -> None:
         """Ends one use of a name, and frees it after the last."""
-        async with claim.changing:
-            if claim.users == 1 and claim.is_held:
-                claim.is_held = False
-                await self._tell_released(name)
-        self._leave(name, claim)
+        try:
+            async with claim.changing:
+                if claim.users == 1 and claim.is_held:
+                    claim.is_held = False
+                    await self._tell_released(name)
+        finally:
+            self._leave(name, claim)
+
+    async def _free_unreleased(self) -> None:
+        """Tells Redis which names are free. Stops in time for the next renewal, which goes on with the rest."""
+        with anyio.move_on_after(self._lease_seconds / 6):
+            for name in [*self._unreleased]:
+                await self._free(name)
 
     async def _free(self, name: str) -> None:
         """Tells Redis that a name is free, unless it is in use again."""
         claim = self._claims.setdefault(name, _Claim())
         claim.users += 1
-        async with claim.changing:
-            if claim.is_held:
-                self._unreleased.discard(name)
-            else:
-                await self._tell_released(name)
-        self._leave(name, claim)
+        try:
+            async with claim.changing:
+                if claim.is_held:
+                    self._unreleased.discard(name)
+                else:
+                    await self._tell_released(name)
+        finally:
+            self._leave(name, claim)
 
     async def _tell_released(self, name: str) -> None:
-        self._unreleased.discard(name)
+        self._unreleased.add(name)  # until Redis has answered, or a cancelled release would hold it for ever
         try:
             await self._eval(_RELEASE, self._name, self._instance, name)
         except Exception as error:
-            self._unreleased.add(name)
             logger.warning("Redis does not answer, so a session is still held by this host: %s", error)
+        else:
+            self._unreleased.discard(name)
 
     def _leave(self, name: str, claim: _Claim) -> None:
         claim.users -= 1
         if claim.users == 0 and self._claims.get(name) is claim:
             del self._claims[name]
+            if claim.is_held:  # its last user was cancelled before it could free it
+                self._unreleased.add(name)
 
     def _lose_claims(self) -> None:
         """Notifies the users of all held names that another host can now hold them."""
