@@ -280,6 +280,25 @@ async def test_a_hold_that_is_cancelled_behind_the_last_release_leaves_nothing_h
         await (await peers_of(b).hold(ADA, lambda: None)).release()
 
 
+@pytest.mark.matrix("test_a_session_is_open_at_one_host_at_a_time: here closing it fails")
+async def test_a_session_that_cannot_be_closed_is_free_for_other_hosts(redis_url: str, warm: Sandboxes) -> None:
+    async def fail() -> None:
+        raise OSError("the disk is gone")
+
+    async with hosts(redis_url, "a", "b", sandbox=warm, sessions=Sessions()) as [a, b]:
+        async with a.session_files(ADA):
+            pass
+        assert a._kept_sessions is not None
+        [kept] = a._kept_sessions._kept.values()
+        session = kept.value
+        assert session is not None
+        session.on_close.append(fail)
+        with pytest.raises(OSError, match="the disk is gone"):
+            await a._kept_sessions.close_of(ADA)
+        assert await peers_of(b).holder(ADA) is None
+        await session._space.aclose()
+
+
 @pytest.mark.matrix(
     "test_a_token_works_at_every_host_and_its_call_runs_where_it_was_issued: here many renewals at once"
 )

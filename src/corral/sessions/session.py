@@ -214,23 +214,28 @@ class OpenSession:
             return
         self.closed = True
         with anyio.CancelScope(shield=True):
-            for close in self.on_close:
-                await close()
-            if self._stores:
-                try:
-                    await self.look()
-                except FileError as error:
-                    logger.warning("files of a closing session could not be stored: %s", error)
-                except Exception:
-                    logger.exception("files of a closing session could not be stored")
-            for quota in self.quotas:
-                with suppress(OSError):
-                    await anyio.to_thread.run_sync(quota.files.clear)
-            await self._space.aclose()
-            for tree in self._trees:
-                tree.files.close()
-            if self.lease is not None:
-                await self.lease.release()
+            try:
+                await self._free()
+            finally:
+                if self.lease is not None:
+                    await self.lease.release()
+
+    async def _free(self) -> None:
+        for close in self.on_close:
+            await close()
+        if self._stores:
+            try:
+                await self.look()
+            except FileError as error:
+                logger.warning("files of a closing session could not be stored: %s", error)
+            except Exception:
+                logger.exception("files of a closing session could not be stored")
+        for quota in self.quotas:
+            with suppress(OSError):
+                await anyio.to_thread.run_sync(quota.files.clear)
+        await self._space.aclose()
+        for tree in self._trees:
+            tree.files.close()
 
 
 async def open_session(
