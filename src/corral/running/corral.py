@@ -640,10 +640,15 @@ class Corral(Lifecycle):
         """Ends the programs of a session that another host can have by now, and closes it. Its files are not stored."""
 
         async def close() -> None:
-            for execution in [*self._live]:
-                if isinstance(execution.workspace, KeptWorkspace) and execution.workspace.is_of(context):
-                    execution.cancel()
-                    await execution.ended.wait()
+            live = [
+                each
+                for each in self._live
+                if isinstance(each.workspace, KeptWorkspace) and each.workspace.is_of(context)
+            ]
+            for execution in live:
+                execution.cancel()
+            for execution in live:
+                await execution.ended.wait()
             if self._kept_sessions is not None:
                 await self._kept_sessions.close_of(context)
 
