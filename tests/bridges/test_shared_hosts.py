@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +32,8 @@ from corral.bridges.web.request_filter import FORWARDED, PEER_PATH
 from corral.chat import MemoryChats, chat_app
 from corral.errors import DecisionDenied, HostLost, SessionElsewhere, StartFailed
 from corral.integrations.mcp import ask_client, mcp_server
+from corral.running import peer_decisions
+from corral.running.recorded import pack_request
 from corral.sandboxes.selection import Sandboxes
 from corral.sessions import DirectoryStore, Scratch, Sessions
 from corral.sessions import Mount as Files
@@ -344,7 +347,9 @@ async def waiting_at(corral: Corral, user: str = "ada") -> AsyncGenerator[tuple[
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call)
-            await until(corral._runtime.parked.requests)
+            await until(
+                lambda: execution.execution_id in {each.execution_id for each in corral._runtime.parked.requests()}
+            )
 
             async def answer() -> Any:
                 await until(lambda: answers)
@@ -372,6 +377,20 @@ async def test_a_call_is_decided_at_any_host(redis_url: str) -> None:
         assert await answer() == "paid 5"
         assert await b.executions.settle(name, {call.sequence: Denied("late")}) == frozenset()
         assert await b.executions.waiting() == ()
+
+
+@pytest.mark.matrix("test_a_call_is_decided_at_any_host: here with more calls than one answer holds")
+async def test_calls_of_others_do_not_hide_those_of_a_user_at_another_host(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with hosts(redis_url, "a", "b") as [a, b], waiting_at(a, "ada") as (_, ada), waiting_at(a, "bob") as (_, bob):
+        first, _ = a._runtime.parked.requests()
+        monkeypatch.setattr(peer_decisions, "_MOST_BYTES", 1.5 * len(pack_request(first, b"")))
+        assert [each.context.user_id for each in await b.executions.waiting()] == ["ada"]
+        for user in ("bob", "ada"):
+            [pending] = await b.executions.waiting(user_id=user, organization_id="acme")
+            assert await b.executions.settle(pending.execution_id, {1: Approved()}) == {1}
+        assert [await ada(), await bob()] == ["paid 5", "paid 5"]
 
 
 @pytest.mark.matrix("test_a_call_is_decided_at_any_host: here with a rule of who may decide")
@@ -405,10 +424,10 @@ async def test_messages_among_hosts_need_the_proof_of_a_peer_and_their_own_body(
         waiting_at(a) as (name, answer),
         httpx.AsyncClient(verify=NO_TLS) as http,
     ):
-        path = f"{PEER_PATH}messages/decisions/waiting"
+        path, everyone = f"{PEER_PATH}messages/decisions/waiting", b"[null, null]"
         url, token = peers_of(a)._own_url, a.remote.token(ADA)
 
-        async def status(headers: Mapping[str, str], body: bytes = b"", path: str = path) -> int:
+        async def status(headers: Mapping[str, str], body: bytes = everyone, path: str = path) -> int:
             return (await http.post(url + path, headers=headers, content=body)).status_code
 
         def proof(digest: str, path: str = path) -> dict[str, str]:
@@ -418,14 +437,15 @@ async def test_messages_among_hosts_need_the_proof_of_a_peer_and_their_own_body(
                 FORWARDED.decode(): dict(peers_of(b)._headers("a", scope))[FORWARDED].decode(),
             }
 
-        empty = "Digest e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-        assert await status(proof(empty)) == 200
+        digest = f"Digest {sha256(everyone).hexdigest()}"
+        assert await status(proof(digest)) == 200
         assert await status({"authorization": f"Bearer {token}"}) == 404
-        assert await status({"authorization": empty}) == 404
-        assert await status(proof(empty), b"{}") == 403
+        assert await status({"authorization": digest}) == 404
+        assert await status(proof(digest), b"{}") == 403
+        assert await status(proof(f"Digest {sha256(b'{}').hexdigest()}"), b"{}") == 400
         assert await status(proof(f"Bearer {token}")) == 403
         for other in ("messages/decisions/nothing", "messages/nothing/waiting", "nothing/waiting"):
-            assert await status(proof(empty, PEER_PATH + other), path=PEER_PATH + other) in (404, 502)
+            assert await status(proof(digest, PEER_PATH + other), path=PEER_PATH + other) in (404, 502)
         await b.executions.settle(name, {1: Approved()})
         assert await answer() == "paid 5"
 

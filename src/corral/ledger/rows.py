@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from pydantic_core import from_json, to_json
 
 from corral.errors import LedgerDamaged
-from corral.types import CallError, EncodedValue, Reply
+from corral.types import CallError, EncodedValue, Owner, Reply
 
 CallStatus: TypeAlias = Literal["started", "pending", "uncertain", "done", "undoing", "undone"]
 """`started`: a tool that changes something was about to run. `pending`: the call needs an approval. `uncertain`: it had
@@ -91,6 +91,10 @@ class Query(NamedTuple):
     """Time of the last update in seconds since the Unix epoch, or earlier."""
     limit: int = 1_000
     """Maximum number of rows."""
+
+    def includes(self, owner: Owner) -> bool:
+        """Returns True if it is for executions of this owner, or of everyone."""
+        return self.user_id in (None, owner.user_id) and self.organization_id in (None, owner.organization_id)
 
 
 class StoredExecution(NamedTuple):

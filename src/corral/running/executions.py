@@ -205,7 +205,7 @@ class Executions:
         query = Query(user_id, organization_id, limit=_MOST_WAITING)
         asked: dict[str, dict[int, ApprovalRequest]] = {}
         for request in self._parked.requests():
-            if _is_of(request.context, query):
+            if query.includes(request.context.owner):
                 asked.setdefault(request.execution_id, {})[request.sequence] = request
         paused: set[str] = set()
         if (records := self._opened()) is not None:
@@ -217,14 +217,14 @@ class Executions:
                 return status, asked_of(row, execution_id, contexts)[1]
 
             for status, request in await records.waiting(read, query):
-                if not _is_of(request.context, query):
+                if not query.includes(request.context.owner):
                     raise LedgerDamaged(f"the owner of {request.execution_id} in the ledger was altered")
                 asked.setdefault(request.execution_id, {}).setdefault(request.sequence, request)
                 if status == "paused":
                     paused.add(request.execution_id)
         if self._peers is not None and elsewhere:
-            for request in await self._peers.waiting():
-                if _is_of(request.context, query):
+            for request in await self._peers.waiting(query):
+                if query.includes(request.context.owner):
                     asked.setdefault(request.execution_id, {}).setdefault(request.sequence, request)
             asked = dict(sorted(asked.items(), key=lambda item: min(each.asked_at for each in item[1].values())))
         return tuple(
@@ -630,10 +630,6 @@ class Executions:
                 execution.cancel()
                 return True
         return False
-
-
-def _is_of(context: ExecutionContext, query: Query) -> bool:
-    return query.user_id in (None, context.user_id) and query.organization_id in (None, context.organization_id)
 
 
 def missing_tools(

@@ -6,13 +6,14 @@ import dataclasses
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
 from corral.bridges import PeerHosts
 from corral.errors import BridgeError, CorralError, HostLost, MalformedMessage
 from corral.guest import decode_value, encode_value
+from corral.ledger import Query
 from corral.logs import get_logger
 from corral.running.recorded import pack_request, unpack_request
 from corral.types import ApprovalRequest, Approved, Denied, ExecutionContext, Settlement
@@ -25,6 +26,8 @@ _WAITING = "waiting"
 _SETTLE = "settle"
 _MOST_BYTES = 3_000_000
 """Maximum bytes of the calls in one answer."""
+_Callers: TypeAlias = tuple[str | None, str | None]
+"""User and organization of the calls that a peer asks about. None stands for all."""
 
 
 class _Settle(Protocol):
@@ -60,10 +63,12 @@ class PeerDecisions:
         self._settle_here = settle
         peers.answer(_KIND, self._answer)
 
-    async def waiting(self) -> list[ApprovalRequest]:
-        """Returns the calls that wait on other hosts. Those of a host that does not answer are left out."""
+    async def waiting(self, query: Query) -> list[ApprovalRequest]:
+        """Returns the calls of a query's callers that wait on other hosts. Those of a host that does not answer are
+        left out."""
         requests: list[ApprovalRequest] = []
-        for host, answer in (await self._peers.ask(f"{_KIND}/{_WAITING}", b"")).items():
+        body = json.dumps([query.user_id, query.organization_id]).encode()
+        for host, answer in (await self._peers.ask(f"{_KIND}/{_WAITING}", body)).items():
             try:
                 requests += _unpacked(host, answer)
             except CorralError as error:
@@ -104,7 +109,7 @@ class PeerDecisions:
 
     async def _answer(self, name: str, body: bytes) -> bytes:
         if name == _WAITING:
-            return self._pack()
+            return self._pack(_query_of(body))
         if name != _SETTLE:
             raise BridgeError(f"this host has a release without {name!r}; run the same one on all hosts")
         try:
@@ -119,9 +124,11 @@ class PeerDecisions:
         )
         return json.dumps(sorted(decided)).encode()
 
-    def _pack(self) -> bytes:
+    def _pack(self, query: Query) -> bytes:
         rows, size = list[Any](), 0
         for request in self._waiting_here():
+            if not query.includes(request.context.owner):
+                continue
             text, tagged = encode_value(request.arguments)
             row = [request.execution_id, request.sequence, request.tool, text.decode(), tagged]
             packed = pack_request(request, b"").decode()
@@ -133,13 +140,21 @@ class PeerDecisions:
         return json.dumps(rows).encode()
 
 
+def _query_of(body: bytes) -> Query:
+    try:
+        user_id, organization_id = _messages()[2].validate_json(body)
+    except ValidationError as error:
+        raise MalformedMessage(f"a peer's question about waiting calls cannot be read: {error}") from error
+    return Query(user_id, organization_id)
+
+
 def _of(kind: type[Any], decisions: Mapping[int, Settlement]) -> list[tuple[int, Any]]:
     return [(sequence, each) for sequence, each in decisions.items() if isinstance(each, kind)]
 
 
 @cache
-def _messages() -> tuple[TypeAdapter[_Decided], TypeAdapter[set[int]]]:
-    return TypeAdapter(_Decided), TypeAdapter(set[int])
+def _messages() -> tuple[TypeAdapter[_Decided], TypeAdapter[set[int]], TypeAdapter[_Callers]]:
+    return TypeAdapter(_Decided), TypeAdapter(set[int]), TypeAdapter(_Callers)
 
 
 def _unpacked(host: str, answer: bytes | CorralError) -> list[ApprovalRequest]:
