@@ -571,6 +571,6 @@ async def test_a_chat_needs_no_particular_host(redis_url: str, warm: Sandboxes) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: other.post("/api/chat", json=message("wait", 3)))
             await agents[0].waits.wait()
-            assert (await other.post("/api/chat/talk/stop")).json() == {"stopped": True}
+            assert (await other.post("/api/chat/talk/stop", json={})).json() == {"stopped": True}
         assert not agents[1].waits.is_set()
         assert (await other.get("/api/chat/talk/stream")).status_code == 204

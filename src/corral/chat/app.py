@@ -256,7 +256,7 @@ def _refusal(_head: RequestHead, error: CallError, status: int) -> ASGIApp:
 class _ElsewhereError(Exception):
     """Raised if another host has the conversation of a request."""
 
-    def __init__(self, host: str, body: bytes) -> None:
+    def __init__(self, host: str, body: bytes | None) -> None:
         super().__init__(host)
         self.host = host
         self.body = body
@@ -273,7 +273,8 @@ class _Forwarded(Response):
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        unread = [self._elsewhere.body]
+        body = self._elsewhere.body
+        unread = [] if body is None else [body]
 
         async def again() -> Any:
             return {"type": "http.request", "body": unread.pop()} if unread else await receive()
@@ -313,7 +314,8 @@ class _ChatServer:
                 yield
             finally:
                 await self._replies.aclose()
-                await asyncio.gather(*self._continuing, *self._releasing, return_exceptions=True)
+                await asyncio.gather(*self._continuing, return_exceptions=True)
+                await asyncio.gather(*self._releasing, return_exceptions=True)
                 await self.store.aclose()
 
         return Starlette(
@@ -360,9 +362,9 @@ class _ChatServer:
         return _Forwarded(self.corral.peers, self.name_among_peers, elsewhere)
 
     async def _expect_here(
-        self, request: Request, context: ExecutionContext, conversation_id: str | None, body: bytes = b""
+        self, request: Request, context: ExecutionContext, conversation_id: str | None, body: bytes | None = None
     ) -> None:
-        """Raises `_ElsewhereError` if another host has the conversation. `body` is what was read of the request."""
+        """Raises `_ElsewhereError` if another host has the conversation. `body` is the request's, if it was read."""
         peers = self.corral.peers
         if peers is None or peers.sender_of(request.scope) is not None or not conversation_id:
             return
@@ -693,7 +695,7 @@ class _ChatServer:
         show = "image" in request.query_params
         return await download(self.corral, context, data, path, self.bounds.file_bytes, as_image=show)
 
-    async def _record(self, request: Request, context: ExecutionContext, body: bytes = b"") -> dict[str, Any]:
+    async def _record(self, request: Request, context: ExecutionContext, body: bytes | None = None) -> dict[str, Any]:
         data = await self._found(owner_of(context), request.path_params["execution"])
         if data is None:
             raise HTTPException(404, "there is no such execution")
