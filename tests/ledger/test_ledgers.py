@@ -376,3 +376,17 @@ def test_a_full_ledger_in_memory_forgets_old_sessions_before_it_displaces_execut
     assert ledger.session("old 0") == StoredSession("old 0", True, 1, now - 4000, None)
     assert ledger.session("old 1") is None
     assert ledger.session("new") == StoredSession("new", True, 1, now, b"new")
+
+
+def test_states_of_new_sessions_do_not_fill_a_ledger_in_memory() -> None:
+    ledger = MemoryLedger(most_bytes=2_000_000)
+    now = ledger.now()
+    ledger.create(StoredExecution("paused", None, "ann", "running", 0, 0, 1, 9e9, b"h"))
+    ledger.end("paused", 1, "paused", None, now=now)
+    for number in range(50):
+        assert ledger.put_session(StoredSession(f"s{number}", number % 2 == 0, 1, now + number, bytes(100_000)))
+    ledger.create(StoredExecution("next", None, "ann", "running", now, 0, 1, 9e9, b"h"))
+    assert sorted(each.execution_id for each in ledger.list(Query())) == ["next", "paused"]
+    assert ledger.session("s0") == StoredSession("s0", True, 1, now, None)
+    assert ledger.session("s1") is None
+    assert ledger.session("s49") == StoredSession("s49", False, 1, now + 49, bytes(100_000))

@@ -78,7 +78,9 @@ ON paused.organization_id IS largest.organization_id AND paused.user_id = larges
 _PAGE_BYTES = 4096
 """SQLite's default."""
 _LEAST_BYTES = 1_000_000
-_SESSION_SECONDS = 3600.0
+_OLD_SESSIONS = """
+SELECT max(updated) FROM (SELECT updated FROM sessions WHERE body IS NOT NULL ORDER BY updated LIMIT 10)
+"""
 logger = get_logger("corral.ledger")
 
 
@@ -273,9 +275,9 @@ class SqliteLedger(Ledger):
 class MemoryLedger(SqliteLedger):
     """Ledger in the memory of this process. Executions can pause and be resumed, but end with the process.
 
-    It uses at most `most_bytes`. When half of that is in use, a new execution displaces ended ones, then what sessions
-    have read over an hour ago (they count as exposed if they have), and then, if needed, the oldest paused ones of the
-    user who has the most. The log has their number.
+    It uses at most `most_bytes`. When half of that is in use, a new execution displaces ended ones, then the states of
+    the oldest sessions (an exposed one stays exposed), and then, if needed, the oldest paused ones of the user who has
+    the most. The log has their number. The state of a session displaces no paused ones.
 
     Raises:
         ConfigError: an option is invalid.
@@ -296,18 +298,30 @@ class MemoryLedger(SqliteLedger):
 
     @override
     def create(self, execution: StoredExecution) -> None:
+        self._make_room()
+        displaced = 0
+        while self._is_half_full and self._displace():
+            displaced += 1
+        if displaced:
+            logger.warning("%r was full; paused executions that were displaced: %d", self, displaced)
+        super().create(execution)
+
+    @override
+    def put_session(self, session: StoredSession) -> bool:
+        self._make_room()
+        return super().put_session(session)
+
+    def _make_room(self) -> None:
+        """Deletes ended executions and the oldest states of sessions while the ledger is half full."""
         if self._is_half_full:
             with self._transaction(durably=False) as database:
                 self._delete(database, database.execute(_OLD, (math.inf, 0.0)).fetchall())
-            if self._is_half_full:
-                with self._transaction(durably=False) as database:
-                    self._strip_sessions(database, self.now() - _SESSION_SECONDS)
-            displaced = 0
-            while self._is_half_full and self._displace():
-                displaced += 1
-            if displaced:
-                logger.warning("%r was full; paused executions that were displaced: %d", self, displaced)
-        super().create(execution)
+        while self._is_half_full:
+            with self._transaction(durably=False) as database:
+                (updated,) = database.execute(_OLD_SESSIONS).fetchone()
+                if updated is None:
+                    return
+                self._strip_sessions(database, math.nextafter(updated, math.inf))
 
     @property
     def _is_half_full(self) -> bool:
