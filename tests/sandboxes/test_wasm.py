@@ -594,6 +594,22 @@ async def test_an_image_that_cannot_be_written_is_an_error_with_the_remedy(
     assert not wasm.image_is_cached()
 
 
+def test_an_image_is_made_in_a_folder_that_is_removed_even_if_this_process_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folders: list[Path] = []
+
+    def run(command: list[str], *, input: str, **_: object) -> None:
+        folders.append(Path(json.loads(input)["folder"]))
+        assert (folders[0].parent / ".held").exists()  # see `corral.jail.temporary`
+        raise subprocess.TimeoutExpired(command, 1)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(StartFailed, match="was not made within"):
+        wasm._made()
+    assert not folders[0].exists()
+
+
 @pytest.mark.parametrize("harm", ["a link", "writable by others"])
 async def test_a_cache_that_another_user_could_have_made_is_left_alone(
     harm: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

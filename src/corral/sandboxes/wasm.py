@@ -19,7 +19,6 @@ import stat
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -816,8 +815,15 @@ def _made() -> tuple[bytes, bytes]:
     program = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from corral.guest.wasm.image import main; main()"
     )
-    with tempfile.TemporaryDirectory(prefix="corral-wasm-") as folder:
-        content = {"library": str(library), "module": str(module), "script": wasm_guest(), "folder": folder, **names}
+    folder = TemporaryFolder()  # which another process removes if this one is killed
+    try:
+        content = {
+            "library": str(library),
+            "module": str(module),
+            "script": wasm_guest(),
+            "folder": str(folder.path),
+            **names,
+        }
         try:
             done = subprocess.run(
                 [sys.executable, "-I", "-B", "-c", program, json.dumps(sys.path)],
@@ -835,4 +841,6 @@ def _made() -> tuple[bytes, bytes]:
         if done.returncode != 0:
             reason = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
             raise StartFailed(f"the image of the engine in WebAssembly cannot be made: {reason[0]}")
-        return (Path(folder) / HANDLES).read_bytes(), (Path(folder) / MODULE).read_bytes()
+        return (folder.path / HANDLES).read_bytes(), (folder.path / MODULE).read_bytes()
+    finally:
+        folder.close()
