@@ -260,6 +260,32 @@ async def test_a_client_that_leaves_ends_the_forwarded_request(monkeypatch: pyte
         await corral.aclose()
 
 
+async def test_a_client_that_leaves_before_the_answer_to_a_get_ends_the_forwarded_request() -> None:
+    came, left = anyio.Event(), anyio.Event()
+
+    async def peer(scope: Any, receive: Any, send: Any) -> None:
+        came.set()
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    received = iter([{"type": "http.request", "body": b""}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        await came.wait()
+        return next(received)
+
+    async def send(message: Any) -> None:
+        raise AssertionError(message)
+
+    async with served(peer) as port:
+        peers = Peers("a", {"b": f"http://127.0.0.1:{port}"}, secret=SECRET)
+        with anyio.fail_after(60):
+            await peers.forward("b", {"method": "GET", "path": "/document", "headers": []}, receive, send)
+            await left.wait()
+        await peers.aclose()
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -185,8 +185,8 @@ class Peers:
             scope = _scope_of_app(scope, app)
         request = _Request(url, host, scope, receive, self._headers(host, scope))
         failure = None
-        with self._ends_with(host) as running:
-            failure = await request.send(self._connections(), send)
+        with self._ends_with(host) as running, anyio.CancelScope() as leaving:
+            failure = await request.send(self._connections(), send, leaving)
         if running.cancelled_caught and not request.answered:
             failure = HostLost(f"the host {host!r} of this execution has ended; the call can have taken effect")
         if failure is not None:
@@ -363,11 +363,16 @@ class _Request:
         self.answered = False
         """True once the response has begun."""
 
-    async def send(self, pool: httpcore.AsyncConnectionPool, send: Send) -> HostLost | MalformedMessage | None:
-        """Sends the request and passes its response on. Returns the reason if there is none."""
+    async def send(
+        self, pool: httpcore.AsyncConnectionPool, send: Send, leaving: anyio.CancelScope
+    ) -> HostLost | MalformedMessage | None:
+        """Sends the request and passes its response on. Returns the reason if there is none.
+
+        Cancels `leaving`, which surrounds it, once the client disconnects, so that the peer cancels the calls.
+        """
         failures: list[HostLost | MalformedMessage] = []
         async with plain_task_group() as tasks:
-            tasks.start_soon(self._watch, tasks.cancel_scope)
+            tasks.start_soon(self._watch, leaving)
             try:
                 await self._exchange(pool, send)
             except _ClientGone:
@@ -387,14 +392,16 @@ class _Request:
 
     async def _exchange(self, pool: httpcore.AsyncConnectionPool, send: Send) -> None:
         timeouts = {"connect": _CONNECT_SECONDS, "write": _WRITE_SECONDS, "read": None, "pool": None}
-        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in self._headers)
+        has_body = self._method not in ("GET", "HEAD") or any(name == b"content-length" for name, _ in self._headers)
+        if not has_body:
+            self._body_received.set()
         async with (
             aclosing(self._body()) as body,
             pool.stream(
                 self._method,
                 self._url,
                 headers=self._headers,
-                content=body if has_body or self._method not in ("GET", "HEAD") else None,
+                content=body if has_body else None,
                 extensions={"timeout": timeouts},
             ) as response,
         ):
@@ -420,7 +427,7 @@ class _Request:
                 yield data
 
     async def _watch(self, scope: anyio.CancelScope) -> None:
-        """Cancels the request once the client disconnects, so that the peer cancels the calls."""
+        """Cancels the scope once the client disconnects."""
         await self._body_received.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
