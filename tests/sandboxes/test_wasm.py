@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, current_thread
 from typing import Any, cast
 
 import anyio
@@ -229,7 +229,15 @@ async def test_programs_run_in_a_plain_process_where_no_jail_starts(monkeypatch:
         await Corral(sandbox=WasmSandbox(), containment="namespaces").execute("return 1")
 
 
-async def test_an_execution_that_begins_after_the_end_of_its_process_is_lost() -> None:
+async def test_an_execution_that_begins_after_the_end_of_its_process_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting: list[Thread] = []
+    wait = subprocess.Popen[bytes].wait
+
+    def recorded(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+        waiting.append(current_thread())
+        return wait(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", recorded)
     async with WasmSandbox(pool_size=0) as sandbox:
         process = await run_in_own_thread(sandbox._start_process, SandboxConfig(), False)
         box = wasm._PlainServer(process, 64)
@@ -241,6 +249,8 @@ async def test_an_execution_that_begins_after_the_end_of_its_process_is_lost() -
         closing.cancel()
         await asyncio.wait([closing])
         await until(lambda: not process.alive)
+        await until(lambda: waiting)  # for its end, but not in the event loop
+        assert current_thread() not in waiting
         channel = process.open()
         ends: list[Exception | None] = []
         channel.attach(lambda _: None, ends.append, lambda _: None)

@@ -252,14 +252,18 @@ class _PlainProcess:
         with contextlib.suppress(OSError):  # on Windows, if it ends at this moment
             self._process.kill()
 
-    def close(self) -> None:
-        """Ends it. Idempotent."""
+    def end(self) -> None:
+        """Ends it, without waiting for that. Idempotent."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
         self.kill()
         self._queue.put(None)
+
+    def close(self) -> None:
+        """Ends it, and waits until it has ended. Idempotent."""
+        self.end()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_END_SECONDS)
 
@@ -306,6 +310,7 @@ class _PlainProcess:
             )
         for channel in channels:
             channel.lose(loss)
+        self._process.wait()
 
     def _read_errors(self, stream: IO[bytes]) -> None:
         with stream:
@@ -457,7 +462,7 @@ class _PlainServer(Box["_InPlainServer"]):
 
     @override
     def end(self) -> None:
-        self.process.close()
+        self.process.end()
 
 
 class _InPlainServer(Connected):
@@ -619,7 +624,9 @@ def _expect_programs_only(config: SandboxConfig) -> None:
 def _close_plain(
     servers: OwnedBoxes[_InPlainServer], pool: Pool[SandboxConfig, _PlainProcess], runtime: RuntimeDirectory
 ) -> None:
-    servers.close()
+    for box in servers.close():
+        if isinstance(box, _PlainServer) and box.idle_since is not None:
+            box.process.close()
     pool.close()
     runtime.close()
 
