@@ -24,6 +24,9 @@ from typing import Any
 
 import anyio
 import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, tool
 from corral.cli.dispatch import run as cli
@@ -752,14 +755,61 @@ async def test_certificates_have_to_fit(tmp_path: Path) -> None:
         await worker.aclose()
 
 
-def test_bytes_after_the_end_of_tls_are_an_error(tmp_path: Path) -> None:
-    _, context = make_certificates(tmp_path)
-    files = argparse.Namespace(cert=tmp_path / "worker.pem", key=tmp_path / "worker.key", ca=tmp_path / "ca.pem")
-    host, worker = _Tls(context, "worker"), _Tls(mutual_tls(files, is_server=True) or context, None)
+def tls_pair(folder: Path) -> tuple[_Tls, _Tls]:
+    """Returns both sides of a connection after the handshake: of the host and of the worker. The file `keys` has the
+    worker's secrets."""
+    _, context = make_certificates(folder)
+    files = argparse.Namespace(cert=folder / "worker.pem", key=folder / "worker.key", ca=folder / "ca.pem")
+    server = mutual_tls(files, is_server=True)
+    assert server is not None
+    server.keylog_filename, server.num_tickets = str(folder / "keys"), 0
+    host, worker = _Tls(context, "worker"), _Tls(server, None)
     host.advance()
     while not (host.is_established and worker.is_established):
         worker.advance(host.outgoing())
         host.advance(worker.outgoing())
+    return host, worker
+
+
+def key_updates(secret: bytes, count: int) -> list[bytes]:
+    """Returns records of TLS_AES_256_GCM_SHA384 that each ask for new keys (RFC 8446, sections 4.6.3 and 7)."""
+
+    def expand(label: bytes, length: int) -> bytes:
+        info = struct.pack(">HB", length, 6 + len(label)) + b"tls13 " + label + b"\0"
+        return HKDFExpand(hashes.SHA384(), length, info).derive(secret)
+
+    updates: list[bytes] = []
+    for _ in range(count):
+        head = b"\x17\x03\x03" + struct.pack(">H", 22)
+        body = AESGCM(expand(b"key", 32)).encrypt(expand(b"iv", 12), b"\x18\0\0\x01\x01\x16", head)
+        updates.append(head + body)
+        secret = expand(b"traffic upd", 48)
+    return updates
+
+
+def test_key_updates_are_bounded_because_each_costs_time_and_an_answer(tmp_path: Path) -> None:
+    host, _ = tls_pair(tmp_path)
+    lines = (tmp_path / "keys").read_text(encoding="ascii").splitlines()
+    secrets = dict(line.split()[::2] for line in lines if not line.startswith("#"))
+    updates = key_updates(bytes.fromhex(secrets["SERVER_TRAFFIC_SECRET_0"]), 2500)
+    assert host.advance(b"".join(updates[:1000])) == b""
+    assert len(host.outgoing()) > 20_000
+    with pytest.raises(WireError, match="it sends TLS records without content"):
+        host.advance(b"".join(updates[1000:]))
+
+
+def test_many_records_with_content_are_none_without(tmp_path: Path) -> None:
+    host, worker = tls_pair(tmp_path)
+    for length, count in ((1, 10_000), (100_000, 10)):
+        for _ in range(count):
+            worker.encrypt(b"x" * length)
+        data = worker.outgoing()
+        received = [host.advance(data[at : at + 7_001]) for at in range(0, len(data), 7_001)]
+        assert len(b"".join(received)) == length * count
+
+
+def test_bytes_after_the_end_of_tls_are_an_error(tmp_path: Path) -> None:
+    host, worker = tls_pair(tmp_path)
     worker.encrypt(b"last")
     with pytest.raises(ssl.SSLWantReadError):
         worker.object.unwrap()

@@ -41,6 +41,8 @@ PROOF_BYTES = hashlib.sha256().digest_size
 SECRET_VARIABLE = "CORRAL_WORKER_SECRET"  # noqa: S105  # the variable's name
 _LEAST_SECRET_BYTES = 16
 _TLS_RECORD_BYTES = 16 * 1024
+_BESIDE_RECORD_BYTES = 64
+"""Bytes of a TLS record beside its content, at most: TLS 1.3 adds 22 (RFC 8446, section 5.2)."""
 _UNREACHABLE_SECONDS = 15
 """Seconds without acknowledgements after which a connection is lost. A suspended peer's kernel still sends them."""
 _PROBE_SECONDS = 5
@@ -112,6 +114,9 @@ class _Tls:
         self.is_server = server_name is None
         self._early: list[bytes] | None = []
         """Plaintext that is written during the handshake; None after it."""
+        self._without_content = 0
+        """Bytes received since the handshake that were not records with content: an incomplete record, tickets, or key
+        updates, each of which costs processor time and an answer."""
 
     @property
     def is_established(self) -> bool:
@@ -121,8 +126,11 @@ class _Tls:
         """Takes received bytes, and returns their plaintext. Then `outgoing` can have something to send.
 
         Raises:
-            WireError: the handshake fails, a record is not authentic, or the other side has ended TLS.
+            WireError: the handshake fails, a record is not authentic, the other side has ended TLS, or it sends too
+            much without content.
         """
+        if self.is_established:
+            self._without_content += len(data)
         pieces: list[bytes] = []
         try:
             if data:
@@ -137,10 +145,13 @@ class _Tls:
                 if not piece:  # after close_notify, what follows is never read
                     raise WireError("it ended TLS")
                 pieces.append(piece)
+                self._without_content = max(0, self._without_content - len(piece) - _BESIDE_RECORD_BYTES)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
             raise WireError(f"TLS with it fails: {error}") from error
+        if self._without_content > MAX_TLS_HANDSHAKE:
+            raise WireError("it sends TLS records without content")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def encrypt(self, data: bytes) -> None:
