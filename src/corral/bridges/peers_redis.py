@@ -133,9 +133,10 @@ class RedisPeers(Peers):
 
     `name` identifies this host, and `url` is the address at which the others reach its bridge. Each process needs its
     own. The others know the host while it renews its lease of `lease_seconds`, which it does three times in that
-    period. No request waits for Redis, unless its token names a host that has just joined. While Redis does not answer,
-    known hosts stay known. Sessions kept by name are held by one host at a time, until it closes them or its lease
-    ends; a host that cannot renew its lease in time closes them itself. `secret` and `ssl_context` are as in `Peers`.
+    period. No request of a bridge waits for Redis, unless its token names a host that is not known yet. While Redis
+    does not answer, known hosts stay known. Sessions kept by name are held by one host at a time, until it closes them
+    or its lease ends; a host that cannot renew its lease in time closes them itself. `secret` and `ssl_context` are as
+    in `Peers`.
 
     Pass the URL of Redis, or a client of `redis.asyncio`, which you close yourself.
 
