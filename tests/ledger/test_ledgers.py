@@ -20,12 +20,30 @@ from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredExecuti
 from corral.ledger.writer import Writer
 from corral.testing import LedgerSuite
 from corral.types import Approved, Denied, EncodedValue, Owner, Settled
+from tests.forks import run_forked
 
 pytestmark = pytest.mark.anyio
 
 KEYS = {"new": b"n" * 32, "old": b"o" * 16}
 OWNER = Owner("acme", "ann")
 HEAD: Mapping[str, Any] = {"request": {"source": "return 'secret'"}}
+
+
+USES_A_LEDGER_IN_A_FORK = """
+import os
+import sys
+from corral.ledger import SqliteLedger
+
+ledger = SqliteLedger(sys.argv[1], keys={})
+ledger.get("execution-1")
+if (child := os.fork()) == 0:
+    try:
+        ledger.get("execution-1")
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
 
 
 class TestSqliteLedger(LedgerSuite):
@@ -109,6 +127,38 @@ async def test_a_row_that_was_altered_or_moved_is_refused(tmp_path: Path, change
         database.execute(change)
     with pytest.raises(LedgerDamaged, match=message):
         await load(path)
+
+
+@pytest.mark.parametrize(
+    ("read", "write", "old", "new", "message"),
+    [
+        (
+            "SELECT body FROM calls",
+            "UPDATE calls SET body = ?",
+            b'et"}v"secret"',
+            b"",
+            "call 1 of execution-1 in the ledger cannot be read",
+        ),
+        (
+            "SELECT body FROM decisions",
+            "UPDATE decisions SET body = ?",
+            b"approved",
+            b"answered",
+            "a decision of execution-1 in the ledger cannot be read",
+        ),
+    ],
+)
+async def test_a_row_without_keys_that_is_damaged_is_refused(
+    tmp_path: Path, read: str, write: str, old: bytes, new: bytes, message: str
+) -> None:
+    path = tmp_path / "runs.db"
+    await recorded(path, calls=1, keys={})
+    with sqlite3.connect(path) as database:
+        ((body,),) = database.execute(read)
+        assert old in body.lower()
+        database.execute(write, (body.lower().replace(old, new),))
+    with pytest.raises(LedgerDamaged, match=message):
+        await load(path, keys={})
 
 
 async def test_a_row_of_another_execution_is_refused(tmp_path: Path) -> None:
@@ -332,6 +382,17 @@ async def test_an_event_loop_hardly_waits_for_the_thread() -> None:
     assert await records.writer.run(sys.getswitchinterval) < 0.001
     await records.writer.aclose()
     assert sys.getswitchinterval() >= 0.001
+
+
+def test_a_ledger_in_memory_has_room_for_one_execution() -> None:
+    with pytest.raises(ConfigError, match=r"most_bytes must be at least \d+, but is 1000"):
+        MemoryLedger(most_bytes=1000)
+
+
+def test_a_forked_process_does_not_use_the_ledger_of_its_parent(tmp_path: Path) -> None:
+    ended = run_forked([sys.executable, "-c", USES_A_LEDGER_IN_A_FORK, str(tmp_path / "runs.db")])
+    assert "LedgerFailed" in ended.stdout
+    assert "was open when this process was forked; close the Corral before a fork" in ended.stdout
 
 
 def test_a_full_ledger_in_memory_displaces_what_does_not_run(caplog: pytest.LogCaptureFixture) -> None:
