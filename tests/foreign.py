@@ -18,7 +18,7 @@ from pathlib import Path
 from deno import find_deno_bin
 
 from corral.packages import PackageFolder
-from corral.sandboxes import wasm
+from corral.sandboxes.wasm_image import image_folder
 
 __all__ = [
     "CHROMIUM",
@@ -150,7 +150,7 @@ def graphiql_packages(folder: Path) -> Path:
 
 def fetch() -> None:
     """Fetches what is not there, and makes the image of programs in WebAssembly, which would be made by each process."""
-    wasm._image()  # pyright: ignore[reportPrivateUsage]
+    image_folder()
     command = [find_deno_bin(), "cache", "--quiet", "--no-lock", "--no-config", *map(_specifier, _NPM)]
     subprocess.run(command, check=True, env={**os.environ, **deno_environment()}, cwd=sys.prefix)
     os.environ |= deno_environment()

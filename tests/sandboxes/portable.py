@@ -382,7 +382,7 @@ def main(platform: str, part: str, *_: str) -> None:
         outcomes["help"] = command("--help")[0]
         outcomes["run"] = command("run", str(program))
         outcomes["doctor"] = command("doctor")
-        images: Any = importlib.import_module("corral.sandboxes.wasm")._images
+        images: Any = importlib.import_module("corral.sandboxes.wasm_image")._images
         images.clear()  # which stay until the end of the process
         outcomes["left"] = [path.name for path in Path(folder).iterdir()]
     sys.stdout.write(json.dumps(outcomes))

@@ -32,8 +32,9 @@ from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import ConfigError, MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
-from corral.sandboxes import DenoSandbox, LocalGuest, SandboxProvider, automatic, wasm
+from corral.sandboxes import DenoSandbox, LocalGuest, SandboxProvider, wasm, wasm_image
 from corral.sandboxes.automatic import TypeScriptSandbox
+from corral.sandboxes.jailed import guest_starter
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.wasm import LACKS, WasmSandbox
@@ -177,6 +178,7 @@ async def test_the_table_of_absent_globals_is_that_of_the_engine(corral: Corral)
         ("type Temporal = number; const x: Temporal = 1; return { Temporal }", (1, 57)),
         ("return typeof FormData === 'undefined' ? 1 : new FormData()", None),
         ("class FormData { n = 1 } return new FormData().n", None),
+        ("return 'File' in globalThis ? new File([], 'x').name : 1", None),
         ("try { return new Temporal.Instant(0n) } catch { return 1 }", None),
         ("const { File } = { File: 1 }; return File", None),
         ("for (const File of [1]) return File", None),
@@ -273,7 +275,7 @@ def test_a_process_whose_threads_do_not_start_is_ended(monkeypatch: pytest.Monke
     def fail(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    wasm._image()
+    wasm_image.image_folder()
     monkeypatch.setattr(subprocess, "Popen", Recorded)
     monkeypatch.setattr(Thread, "start", fail)
     with pytest.raises(StartFailed, match=r"can't start new thread\): raise the limit of processes"):
@@ -323,7 +325,7 @@ class _Echo(BaseHTTPRequestHandler):
 
 
 async def test_the_functions_of_the_server_and_strings_as_code_are_out_of_reach(corral: Corral) -> None:
-    names = [*wasm._FUNCTIONS, *wasm.WASM_FUNCTIONS]
+    names = [*wasm_image._FUNCTIONS, *wasm_image.WASM_FUNCTIONS]
     assert (await corral.execute(f"return {names}.map((name) => typeof globalThis[name])")).value == ["undefined"] * 5
     kinds = "[() => {}, async () => {}, function* () {}, async function* () {}]"
     program = f"return [() => eval('1'), ...{kinds}.map((kind) => () => kind.constructor('return 1'))].map((make) => {{ try {{ make() }} catch (error) {{ return error.name }} }})"
@@ -432,7 +434,7 @@ async def test_programs_return_to_deno_once_it_starts_again(monkeypatch: pytest.
     deno.is_late = False
     assert (await corral.execute(engine)).value == "wasm"
 
-    monkeypatch.setattr(automatic, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(guest_starter, "_RETRY_SECONDS", 0.0)
     corral = open_corral({"typescript": TypeScriptSandbox(deno := _LateDeno(pool_size=0))})
     assert [(await corral.execute(engine)).value for _ in range(2)] == ["wasm", "wasm"]
     assert deno.attempts == 2
@@ -454,7 +456,7 @@ async def start_together(sandbox: SandboxProvider) -> None:
 async def test_programs_that_start_together_count_as_one_failure_of_deno() -> None:
     await start_together(sandbox := TypeScriptSandbox(deno := _LateDeno(pool_size=0)))
     assert deno.attempts == 2
-    assert sandbox._pause == 2 * automatic._RETRY_SECONDS
+    assert sandbox._retries._pause == 2 * guest_starter._RETRY_SECONDS
 
 
 async def test_programs_that_start_together_count_as_one_failure_of_the_jail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +469,7 @@ async def test_programs_that_start_together_count_as_one_failure_of_the_jail(mon
     monkeypatch.setattr(ForkProvider, "start", fails)
     await start_together(sandbox := WasmSandbox(pool_size=0))
     assert len(attempts) == 2
-    assert sandbox._pause == 2 * wasm._RETRY_SECONDS
+    assert sandbox._retries._pause == 2 * guest_starter._RETRY_SECONDS
 
 
 async def test_no_program_loses_its_packages_or_files_to_a_late_deno() -> None:
@@ -545,22 +547,22 @@ def test_a_malformed_frame_ends_the_guest(text: str) -> None:
 
 
 async def test_another_build_of_the_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wasm, "MODULE_SHA256", "0")
-    wasm._parts.cache_clear()
+    monkeypatch.setattr(wasm_image, "MODULE_SHA256", "0")
+    wasm_image.engine_parts.cache_clear()
     with pytest.raises(StartFailed, match="not the one that this version of corral was tested with"):
         WasmSandbox()
-    wasm._parts.cache_clear()
+    wasm_image.engine_parts.cache_clear()
 
 
 async def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     def find(name: str) -> ModuleSpec | None:
         return None if name == "quickjs_rs" else find_spec(name)
 
-    monkeypatch.setattr(wasm, "find_spec", find)
-    wasm._parts.cache_clear()
+    monkeypatch.setattr(wasm_image, "find_spec", find)
+    wasm_image.engine_parts.cache_clear()
     with pytest.raises(MissingExtra, match=r"pip install 'corral\[wasm\]'"):
         WasmSandbox()
-    wasm._parts.cache_clear()
+    wasm_image.engine_parts.cache_clear()
 
 
 @pytest.mark.parametrize("harm", ["none", "damaged", "writable by others"])
@@ -569,19 +571,19 @@ async def test_a_cached_image_is_used_only_if_it_is_whole_and_private(
 ) -> None:
     made = [(b"{}", b"first"), (b"{}", b"second\n")]  # making a real one takes seconds
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(wasm, "_made", lambda: made.pop(0))
-    monkeypatch.setattr(wasm, "_images", {})
-    assert not wasm.image_is_cached()
-    assert (wasm._image() / "image.cwasm").read_bytes() == b"first"
-    assert wasm.image_is_cached()
+    monkeypatch.setattr(wasm_image, "_made", lambda: made.pop(0))
+    monkeypatch.setattr(wasm_image, "_images", {})
+    assert not wasm_image.image_is_cached()
+    assert (wasm_image.image_folder() / "image.cwasm").read_bytes() == b"first"
+    assert wasm_image.image_is_cached()
     [file] = tmp_path.rglob("*.image")
     if harm == "damaged":
         file.write_bytes(file.read_bytes().replace(b"first", b"worse"))
     elif harm == "writable by others":
         file.chmod(0o666)
-    wasm._images.clear()  # as in another process
-    assert (wasm._image() / "image.cwasm").read_bytes() == (b"first" if harm == "none" else b"second\n")
-    assert wasm.image_is_cached()
+    wasm_image._images.clear()  # as in another process
+    assert (wasm_image.image_folder() / "image.cwasm").read_bytes() == (b"first" if harm == "none" else b"second\n")
+    assert wasm_image.image_is_cached()
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -589,19 +591,19 @@ async def test_an_image_that_cannot_be_written_is_an_error_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(wasm, "_made", lambda: (b"{}", bytes(1 << 20)))
-    monkeypatch.setattr(wasm, "_images", {})
+    monkeypatch.setattr(wasm_image, "_made", lambda: (b"{}", bytes(1 << 20)))
+    monkeypatch.setattr(wasm_image, "_images", {})
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))  # writing fails as on a full disk
     try:
         with pytest.raises(StartFailed, match=r"cannot prepare the image .* set the environment variable TMPDIR"):
-            wasm._image()
+            wasm_image.image_folder()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [*(tmp_path / "temporary").iterdir()] == []
-    assert not wasm.image_is_cached()
+    assert not wasm_image.image_is_cached()
 
 
 def test_an_image_is_made_in_a_folder_that_is_removed_even_if_this_process_is_killed(
@@ -616,7 +618,7 @@ def test_an_image_is_made_in_a_folder_that_is_removed_even_if_this_process_is_ki
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(StartFailed, match="was not made within"):
-        wasm._made()
+        wasm_image._made()
     assert not folders[0].exists()
 
 
@@ -625,9 +627,9 @@ async def test_a_cache_that_another_user_could_have_made_is_left_alone(
     harm: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(wasm, "_made", lambda: (b"{}", b"own"))
-    monkeypatch.setattr(wasm, "_images", {})
-    folder, target = wasm._cache_file().parent, tmp_path / "target"
+    monkeypatch.setattr(wasm_image, "_made", lambda: (b"{}", b"own"))
+    monkeypatch.setattr(wasm_image, "_images", {})
+    folder, target = wasm_image._cache_file().parent, tmp_path / "target"
     folder.parent.mkdir(parents=True)
     target.mkdir(0o700)
     if harm == "a link":
@@ -638,27 +640,27 @@ async def test_a_cache_that_another_user_could_have_made_is_left_alone(
     old = folder / "old.image"
     old.touch()
     os.utime(old, (0, 0))
-    assert (wasm._image() / "image.cwasm").read_bytes() == b"own"
+    assert (wasm_image.image_folder() / "image.cwasm").read_bytes() == b"own"
     assert [*folder.iterdir()] == [old]
 
 
 def test_processors_with_different_features_have_different_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(wasm._processor().split()) > 3  # a list of features
-    first = wasm._cache_file()
-    monkeypatch.setattr(wasm, "_processor", lambda: "flags: sse2 avx")
-    assert wasm._cache_file() != first
+    assert len(wasm_image._processor().split()) > 3  # a list of features
+    first = wasm_image._cache_file()
+    monkeypatch.setattr(wasm_image, "_processor", lambda: "flags: sse2 avx")
+    assert wasm_image._cache_file() != first
 
 
 async def test_a_cache_is_cleared_of_old_images_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(wasm, "_made", lambda: (b"{}", b"new"))
-    monkeypatch.setattr(wasm, "_images", {})
-    file = wasm._cache_file()
+    monkeypatch.setattr(wasm_image, "_made", lambda: (b"{}", b"new"))
+    monkeypatch.setattr(wasm_image, "_images", {})
+    file = wasm_image._cache_file()
     file.parent.mkdir(mode=0o700, parents=True)
     for name in ("old.image", "old.image.lock", ".old.image.part", "notes.txt"):
         (file.parent / name).touch()
         os.utime(file.parent / name, (0, 0))
-    wasm._image()
+    wasm_image.image_folder()
     assert {each.name for each in file.parent.iterdir()} == {file.name, f"{file.name}.lock", "notes.txt"}
 
 

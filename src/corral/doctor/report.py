@@ -42,7 +42,7 @@ from corral.sandboxes.automatic import AutomaticSandbox, PythonSandbox, TypeScri
 from corral.sandboxes.deno import DenoSandbox
 from corral.sandboxes.jailed.guest_starter import NO_JAIL, WITHOUT_JAIL
 from corral.sandboxes.pool import default_size
-from corral.sandboxes.wasm import image_is_cached
+from corral.sandboxes.wasm_image import image_is_cached
 from corral.sessions.shell import Shell, ShellCapabilities, ShellLimitName, ShellLimits
 from corral.types import Containment, Language, SandboxConfig
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from threading import Lock
@@ -19,15 +17,11 @@ from corral.plugins import load_by_name
 from corral.sandboxes.base import Sandbox, SandboxProvider
 from corral.sandboxes.cpython import CPythonSandbox
 from corral.sandboxes.deno import DenoSandbox
-from corral.sandboxes.jailed.guest_starter import NO_JAIL, WITHOUT_JAIL
+from corral.sandboxes.jailed.guest_starter import NO_JAIL, WITHOUT_JAIL, JailRetries
 from corral.types import LIMITS_OF_SANDBOXES, Capabilities, SandboxConfig
 
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
-
-_RETRY_SECONDS = 60.0
-"""Seconds until the jailed engine is tried again after it failed, since a loaded machine can have been the reason.
-They double with each further failure, because one program waits for each attempt."""
 
 
 class AutomaticSandbox(SandboxProvider):
@@ -46,9 +40,7 @@ class AutomaticSandbox(SandboxProvider):
         self._chosen: SandboxProvider | None = None
         self._without: SandboxProvider | None = None
         self._loading = Lock()  # programs of several threads can be the first
-        self._pause = _RETRY_SECONDS
-        self._retry_at = math.inf
-        """Time at which a start tries the jailed engine again, by `time.monotonic`."""
+        self._retries = JailRetries()
         self.without_jail: str | None = None
         """Reason why no jailed engine is used; None if one is, or if nothing has started yet."""
         if not can_limit:
@@ -91,8 +83,7 @@ class AutomaticSandbox(SandboxProvider):
     async def _first_that_works(
         self, action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]], config: SandboxConfig
     ) -> T:
-        if self._chosen is None or time.monotonic() >= self._retry_at:
-            self._retry_at = math.inf  # programs that start meanwhile do not try it too
+        if self._chosen is None or (self._is_replaced and can_limit and self._retries.begin()):
             required = "landlock" if config.required_tier == "none" else config.required_tier
             try:
                 result = await action(self._jailed, config.model_copy(update={"required_tier": required}))
@@ -104,10 +95,6 @@ class AutomaticSandbox(SandboxProvider):
                     logger.warning("programs run in %s again", self._jailed.name)
                 self._chosen, self.without_jail = self._jailed, None
                 return result
-            finally:
-                if self._is_replaced and self._retry_at == math.inf:  # not set by one that started at the same time
-                    self._retry_at = time.monotonic() + self._pause
-                    self._pause *= 2
         return await action(self._engine, config)
 
     @property
@@ -132,6 +119,7 @@ class AutomaticSandbox(SandboxProvider):
             result = await action(portable, config)
             if self._chosen is None:
                 self._chosen, self.without_jail = portable, str(error)
+                self._retries.fail()
                 logger.warning("programs in %s, as %s fails: %s", self._effect, self._jailed.name, error)
             return result
         if config.required_tier == "none":

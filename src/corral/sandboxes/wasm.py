@@ -8,30 +8,21 @@ millisecond, as a copy of an image in which the guest's code has already run.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
-import math
 import os
-import platform
 import socket
-import stat
 import struct
 import subprocess
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from importlib.metadata import version
-from importlib.util import find_spec
 from itertools import count
-from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import IO, Any, ClassVar, Literal, TypeVar
 
 import anyio
 from typing_extensions import override
@@ -40,33 +31,35 @@ from corral.arguments import checked
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
 from corral.containment import TIERS, ContainmentKind, Tier
-from corral.errors import MissingExtra, StartFailed
-from corral.guest import FrameKind, RuntimeDirectory, encode_frame, wasm_guest, wasm_server
+from corral.errors import StartFailed
+from corral.guest import FrameKind, RuntimeDirectory, encode_frame, wasm_server
 from corral.guest.python.frames import NO_NONCE, PROTOCOL
-from corral.guest.runtime import WASM_FUNCTIONS
-from corral.guest.wasm.engine import library_name
-from corral.guest.wasm.image import HANDLES, MODULE, MODULE_SHA256
 from corral.guest.wasm.server import CREDIT, DATA, END, MESSAGE, MOST_AT_ONCE, OPEN, PIPES, WINDOW_BYTES
 from corral.jail import Mount
-from corral.jail.jail import v8_environment
 from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
-from corral.jail.temporary import TemporaryFolder, user_cache, write_whole
 from corral.logs import get_logger
+from corral.rendering.full_text import escape_hidden
 from corral.sandboxes.base import Sandbox, below_required_tier
 from corral.sandboxes.channel import ChannelLost, GuestChannel, PostMortem
 from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.provider import Connected
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer, request
-from corral.sandboxes.jailed.guest_starter import GUEST_FILE, MOUNTED, NO_JAIL, GuestCommand, GuestProcess, GuestStarter
+from corral.sandboxes.jailed.guest_starter import (
+    GUEST_FILE,
+    MOUNTED,
+    NO_JAIL,
+    GuestCommand,
+    GuestProcess,
+    GuestStarter,
+    JailRetries,
+)
 from corral.sandboxes.jailed.provider import LocalGuest
 from corral.sandboxes.jailed.python_runtime import installation
 from corral.sandboxes.pool import Box, OwnedBoxes, Pool
+from corral.sandboxes.wasm_image import engine_parts, image_folder
 from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig
-
-if TYPE_CHECKING or sys.platform != "win32":
-    import fcntl
 
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
@@ -77,7 +70,6 @@ _IMAGE = "/python/image"
 """Folders of wasmtime's library and of the image, in namespaces."""
 _GARBAGE_MB = 4096
 """Memory of a server beside that of one program: for all its other programs, and their threads."""
-_BAKE_SECONDS = 300
 _STREAMS = "It has no streams: read a whole body with `await response.text()`, `.json()` or `.arrayBuffer()`."
 _ONE_THREAD = "Programs have one thread: use promises, and pass values."
 _LANGUAGES = "It has `Intl.NumberFormat`, `DateTimeFormat` and `Collator` for en-US: write the text yourself."
@@ -108,12 +100,8 @@ LACKS: Mapping[str, str] = {
     ),
 }
 """Globals of other engines that this one lacks, each with the remedy."""
-_FUNCTIONS = ("send", "answer")
-"""Functions of the server that guests call."""
 _PLAIN = ContainmentKind("interpreter", "interpreter")
 """Containment where no jail holds."""
-_RETRY_SECONDS = 60.0
-"""Seconds until a jail is tried again after none started. They double with each further failure."""
 _READY = encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE)
 _READY_SECONDS = 60.0
 _END_SECONDS = 5.0
@@ -306,7 +294,7 @@ class _PlainProcess:
             logger.warning(
                 "a server of programs in WebAssembly is lost: %s %s",
                 reason,
-                self._errors[-400:].decode("utf-8", "replace"),
+                escape_hidden(self._errors[-400:].decode("utf-8", "replace")),
             )
         for channel in channels:
             channel.lose(loss)
@@ -502,7 +490,7 @@ class WasmSandbox(ForkProvider):
     language: ClassVar[Language] = "typescript"
 
     def __init__(self, *, tier: Tier | Literal["auto"] = "auto", pool_size: int | None = None) -> None:
-        _parts()
+        engine_parts()
         super().__init__(
             tier=tier,
             pool_size=pool_size,
@@ -518,9 +506,7 @@ class WasmSandbox(ForkProvider):
         self._runtime = RuntimeDirectory(wasm_server)
         self._plain_pool = Pool(self._start_process, self._pool.size)
         self._plain_servers = OwnedBoxes[_InPlainServer]()
-        self._jail_at = 0.0 if can_limit else math.inf
-        """Time at which a jail is tried again, by `time.monotonic`."""
-        self._pause = _RETRY_SECONDS
+        self._retries = JailRetries()
         finalize_in_owner(self, _close_plain, self._plain_servers, self._plain_pool, self._runtime)
 
     @override
@@ -559,7 +545,7 @@ class WasmSandbox(ForkProvider):
             raise StartFailed(f"WasmSandbox(tier={self.tier!r}): {NO_JAIL}; leave out `tier`")
         accepted = self.tier == "auto" or not can_limit
         sufficient = accepted and _PLAIN.reaches(config.required_tier)
-        if can_limit and not (sufficient and time.monotonic() < self._jail_at):
+        if can_limit and (not sufficient or self._retries.begin()):
             try:
                 result = await jailed(config)
             except StartFailed as error:
@@ -567,7 +553,7 @@ class WasmSandbox(ForkProvider):
                     raise
                 result = await self._instead(plain, config, error)
             else:
-                self._jail_at, self._pause = 0.0, _RETRY_SECONDS
+                self._retries.reset()
             return result
         if not sufficient:
             raise below_required_tier(self.name, _PLAIN, config.required_tier)
@@ -580,10 +566,8 @@ class WasmSandbox(ForkProvider):
             result = await plain(config)
         except StartFailed as failure:
             raise StartFailed(f"{error}. Without a jail: {failure}") from failure
-        if (now := time.monotonic()) >= self._jail_at:  # several that start at once fail for one reason
+        if self._retries.fail():
             logger.warning("programs in WebAssembly run without a jail: %s", error)
-            self._jail_at = now + self._pause
-            self._pause *= 2
         return result
 
     async def _start_plain(self, config: SandboxConfig) -> Sandbox:
@@ -593,13 +577,13 @@ class WasmSandbox(ForkProvider):
         return _PlainServer(await self._plain_pool.take(config.unowned), config.memory_mb)
 
     def _start_process(self, config: SandboxConfig, _in_advance: bool) -> _PlainProcess:
-        library, _ = _parts()
+        library, _ = engine_parts()
         try:
             folder = self._runtime.prepare()
         except OSError as error:
             raise StartFailed(f"cannot write the guest's code to a temporary directory: {error}") from error
         command = [sys.executable, *_ISOLATED, str(folder / "guest.py"), str(folder / "guest.bin")]
-        command += [str(library.parent), str(_image()), str(config.memory_mb), PIPES]
+        command += [str(library.parent), str(image_folder()), str(config.memory_mb), PIPES]
         return _PlainProcess(command, {name: os.environ[name] for name in _VARIABLES if name in os.environ})
 
     @override
@@ -633,221 +617,8 @@ def _close_plain(
 
 def _command(config: SandboxConfig) -> GuestCommand:
     engine, _ = installation(())
-    library, _ = _parts()
-    mounts = (*engine.mounts, Mount(library.parent, _LIBRARY), Mount(_image(), _IMAGE))
+    library, _ = engine_parts()
+    mounts = (*engine.mounts, Mount(library.parent, _LIBRARY), Mount(image_folder(), _IMAGE))
     arguments = (*_ISOLATED, f"{GUEST_FILE}guest.py", f"{GUEST_FILE}guest.bin")
     arguments += (f"{MOUNTED}{_LIBRARY}", f"{MOUNTED}{_IMAGE}", str(config.memory_mb))
     return GuestCommand(replace(engine, mounts=mounts), arguments)
-
-
-@cache
-def _parts() -> tuple[Path, Path]:
-    """Returns the paths of wasmtime's library and of the engine's module, without importing their packages.
-
-    Raises:
-        MissingExtra: one is not installed. StartFailed: one is not as expected.
-    """
-    folders: list[Path] = []
-    for package, module in (("wasmtime", "wasmtime"), ("quickjs-rs", "quickjs_rs")):
-        spec = find_spec(module)
-        if spec is None or not spec.submodule_search_locations:
-            raise MissingExtra(f"sandbox='wasm' needs the package {package}: pip install 'corral[wasm]'")
-        folders.append(Path(spec.submodule_search_locations[0]))
-    libraries = sorted(folders[0].glob(f"*/{library_name()}"))
-    if not libraries:
-        raise StartFailed(f"wasmtime has no {library_name()} for this system in {folders[0]}; reinstall it")
-    module = folders[1] / "_guest.wasm"
-    digest = hashlib.sha256(module.read_bytes()).hexdigest() if module.is_file() else "none"
-    if digest != MODULE_SHA256:
-        raise StartFailed(
-            f"the engine of quickjs-rs {version('quickjs-rs')} is not the one that this version of corral was tested "
-            "with: pip install 'corral[wasm]'"
-        )
-    return libraries[0], module
-
-
-_making = threading.Lock()
-_images: dict[str, TemporaryFolder] = {}
-"""Images that this process uses, by key: copies of cached ones, which no other process can change once they are
-verified."""
-_CACHE_DAYS = 30
-"""Days without use after which an image is removed, when another one is made."""
-
-
-def image_is_cached() -> bool:
-    """Returns True if the image for these versions is in the user's cache, so that the first program need not wait."""
-    return _cached_image(_cache_file()) is not None
-
-
-def _image() -> Path:
-    """Returns the folder of the image, and makes the image if it is not in the user's cache.
-
-    Raises:
-        StartFailed: it cannot be made.
-    """
-    file = _cache_file()
-    with _making:
-        if (folder := _images.get(file.name)) is None or not (folder.path / MODULE).is_file():
-            try:
-                handles, module = _cached_image(file) or _cache_image(file)
-                folder = _written({HANDLES: handles, MODULE: module})
-            except OSError as error:
-                raise StartFailed(
-                    f"cannot prepare the image of the engine in WebAssembly: {error}; free space in the temporary "
-                    "directory, or set the environment variable TMPDIR to another folder"
-                ) from error
-            _images[file.name] = folder
-        return folder.path
-
-
-def _written(files: Mapping[str, bytes]) -> TemporaryFolder:
-    folder = TemporaryFolder()
-    try:
-        for name, content in files.items():
-            (folder.path / name).write_bytes(content)
-            (folder.path / name).chmod(0o644)  # the server can be another user
-    except BaseException:
-        folder.close()
-        raise
-    return folder
-
-
-def _cache_file() -> Path:
-    """Returns the image's file: a line with the digest of the rest, a line with the handles, and the module."""
-    library, _ = _parts()
-    key = hashlib.sha256()
-    machine = f"{platform.machine()} {_processor()}"
-    for part in (
-        MODULE_SHA256,
-        str(_interprets()),
-        version("wasmtime"),
-        library.parent.name,
-        machine,
-        wasm_guest(),
-        *_FUNCTIONS,
-        *_sources(),
-    ):
-        key.update(f"{part}\0".encode())
-    return user_cache("wasm") / f"{key.hexdigest()[:32]}.image"
-
-
-@cache
-def _processor() -> str:
-    """Returns the processor's features, or its name where the system does not list them.
-
-    wasmtime compiles for these features, and refuses to load the result on a processor that lacks one.
-    """
-    with contextlib.suppress(OSError), Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.startswith(("flags", "Features")):  # of x86 and of ARM
-                return line
-    return platform.processor()
-
-
-@cache
-def _interprets() -> bool:
-    """True if this system denies executable memory that was written: then wasmtime interprets its code."""
-    return bool(v8_environment())
-
-
-@cache
-def _sources() -> tuple[str, ...]:
-    folder = Path(__file__).parents[1] / "guest" / "wasm"
-    return tuple((folder / name).read_text(encoding="utf-8") for name in ("engine.py", "image.py"))
-
-
-def _cached_image(file: Path) -> tuple[bytes, bytes] | None:
-    """Returns handles and module of an image in the cache.
-
-    Returns None if it is missing or damaged, or if another user could have written it.
-    """
-    try:
-        if sys.platform != "win32" and not all(_is_private(path) for path in (file.parent, file)):
-            return None
-        digest, _, content = file.read_bytes().partition(b"\n")
-    except OSError:
-        return None
-    if hashlib.sha256(content).hexdigest().encode() != digest:
-        logger.info("the cached image %s is damaged, and is made again", file)
-        return None
-    with contextlib.suppress(OSError):
-        os.utime(file)
-    handles, _, module = content.partition(b"\n")
-    return handles, module
-
-
-def _is_private(path: Path) -> bool:
-    """True if only this user can write to a file or folder. A link is not private: another user can have made it."""
-    status = path.lstat()
-    is_link = stat.S_ISLNK(status.st_mode)
-    return not is_link and status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _cache_image(file: Path) -> tuple[bytes, bytes]:
-    """Makes an image and writes it to the cache, if that is possible. Only one process at a time does so."""
-    with ExitStack() as stack:
-        is_usable = False
-        with contextlib.suppress(OSError):  # it makes its own
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            is_usable = sys.platform == "win32" or _is_private(file.parent)
-            if is_usable:
-                stack.enter_context(_file_lock(file.with_suffix(f"{file.suffix}.lock")))
-                if (image := _cached_image(file)) is not None:  # another process has made it meanwhile
-                    return image
-        logger.info("the image of the engine in WebAssembly is made, which takes some seconds; later starts use it")
-        handles, module = _made()
-        content = handles + b"\n" + module
-        with contextlib.suppress(OSError):
-            if is_usable:
-                write_whole(file, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-                for other in file.parent.glob(f"*{file.suffix}*"):
-                    if time.time() - other.lstat().st_mtime > _CACHE_DAYS * 86_400:
-                        other.unlink()
-        return handles, module
-
-
-@contextlib.contextmanager
-def _file_lock(path: Path) -> Generator[None]:
-    """Holds a lock on a file, which the system releases if this process ends. Windows has none of this kind."""
-    with path.open("ab") as file:
-        if sys.platform != "win32":
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _made() -> tuple[bytes, bytes]:
-    """Makes an image in another process, and returns its handles and its module."""
-    library, module = _parts()
-    names = {"names": WASM_FUNCTIONS, "functions": _FUNCTIONS, "interprets": _interprets()}
-    program = (
-        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from corral.guest.wasm.image import main; main()"
-    )
-    folder = TemporaryFolder()  # which another process removes if this one is killed
-    try:
-        content = {
-            "library": str(library),
-            "module": str(module),
-            "script": wasm_guest(),
-            "folder": str(folder.path),
-            **names,
-        }
-        try:
-            done = subprocess.run(
-                [sys.executable, "-I", "-B", "-c", program, json.dumps(sys.path)],
-                input=json.dumps(content),
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=_BAKE_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise StartFailed(
-                f"the image of the engine in WebAssembly was not made within {_BAKE_SECONDS} s"
-            ) from error
-        if done.returncode != 0:
-            reason = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-            raise StartFailed(f"the image of the engine in WebAssembly cannot be made: {reason[0]}")
-        return (folder.path / HANDLES).read_bytes(), (folder.path / MODULE).read_bytes()
-    finally:
-        folder.close()

@@ -36,9 +36,10 @@ _BINDS = frozenset(
 """Types of nodes that can bind an identifier directly below them."""
 _OWN = finder(
     "[(class_declaration name: (_) @name) (abstract_class_declaration name: (_) @name) (class name: (_) @name)"
-    " (shorthand_property_identifier_pattern) @name]"
+    " (shorthand_property_identifier_pattern) @name"
+    ' (binary_expression left: (string (string_fragment) @name) operator: "in")]'
 )
-"""Other names that a program binds."""
+"""Other names that a program binds, and names of members that it tests."""
 _PASSED = frozenset(
     {"if_statement", "ternary_expression", "switch_case", "for_statement", "for_in_statement", "while_statement"}
 )

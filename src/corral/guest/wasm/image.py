@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from corral.guest.wasm.engine import Engine, Instance, WasmError, answer
+from corral.guest.wasm.engine import Engine, Instance, WasmError
 
 MODULE_SHA256 = "647ab11ae29cc6d39a6d17d3aa1e7a6a0b5fb9c44b4864475a18bc644f926050"
 """Digest of `_guest.wasm` of quickjs-rs 0.2.6: QuickJS-ng for WASI preview 1, with an interface of handles."""
@@ -35,24 +35,8 @@ _MEMORY, _CODE, _DATA, _DATA_COUNT = 5, 10, 11, 12
 """Numbers of sections (https://webassembly.github.io/spec/core/binary/modules.html)."""
 
 
-class HostImports:
-    """Functions that the module imports, while no program runs: it may call none of them."""
-
-    def __init__(self) -> None:
-        self.functions = [
-            ("host_interrupt", 0, self._nothing),
-            ("host_call", 5, self._refuse),
-            ("host_module_normalize", 5, self._nothing),
-            ("host_module_load", 3, self._nothing),
-        ]
-
-    @staticmethod
-    def _nothing(_: int, arguments: int, __: int) -> None:
-        answer(arguments, 0)
-
-    @staticmethod
-    def _refuse(_: int, __: int, ___: int) -> None:
-        raise WasmError("the guest called its server while its image was made")
+def _refuse(_: int, __: int, ___: int) -> None:
+    raise WasmError("the guest called its server while its image was made")
 
 
 def text_in(instance: Instance, handle: int) -> str:
@@ -161,7 +145,7 @@ def make_image(
     engine = Engine(library, most=1, memory_bytes=_BAKE_BYTES, optimizes=False, interprets=interprets)
     raw = folder / "raw.cwasm"
     raw.write_bytes(engine.compile(module))
-    engine.load(str(raw), HostImports().functions)
+    engine.load(str(raw), _refuse)
     maker = _Maker(engine)
     handles = maker.evaluate(script, names, functions)
     memory = maker.instance.read(0, maker.instance.size)

@@ -491,13 +491,7 @@ class _Server:
             memory_bytes=(most + 0xFFFF) & ~0xFFFF,
             interprets=bool(self.handles[INTERPRETS]),
         )
-        functions = [
-            ("host_interrupt", 0, _nothing),
-            ("host_call", 5, self._host_call),
-            ("host_module_normalize", 5, _nothing),
-            ("host_module_load", 3, _nothing),
-        ]
-        self.engine.load(f"{image}/{MODULE}", functions)
+        self.engine.load(f"{image}/{MODULE}", self._host_call)
         self._here = threading.local()
         self._lock = threading.Lock()
         self._spares = [_Guest(self)]
@@ -605,10 +599,6 @@ class _Server:
         instance.write(place, reply)
         answer(address, instance.call("new_string", place, len(reply)))
         instance.call("qjs_free", place, len(reply))
-
-
-def _nothing(_: int, arguments: int, __: int) -> None:
-    answer(arguments, 0)
 
 
 # --- answers for the platform: see `Host.answer` in guest/typescript/platform/base.ts

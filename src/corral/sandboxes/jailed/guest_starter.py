@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -57,6 +58,9 @@ WITHOUT_JAIL = (
     "With sandbox='auto', programs also run without a jail, in WebAssembly or in Monty: "
     "pip install 'corral[monty,wasm]'"
 )
+_RETRY_SECONDS = 60.0
+"""Seconds until a jail is tried again after it failed, since a loaded machine can have been the reason. They double
+with each further failure, because one program waits for each attempt."""
 GUEST_FILE = "guest:"
 """Prefix of an argument that names a file of the guest's code. The file's path in the jail replaces it."""
 VARIABLE = "variable:"
@@ -77,6 +81,38 @@ _measured: dict[tuple[Path, tuple[Mount, ...], Tier, int | None, Path, tuple[str
 and arguments."""
 _working: dict[tuple[Path, Path, Tier | Literal["auto"]], tuple[Tier, int | None]] = {}
 """Tier and user with which an executable starts on this machine, by the guest's location and the requested tier."""
+
+
+class JailRetries:
+    """Times at which a jail that failed is tried again, while programs run elsewhere."""
+
+    def __init__(self) -> None:
+        self._pause = _RETRY_SECONDS
+        self._next = 0.0
+        """Time of the next attempt, by `time.monotonic`; 0 if none has failed."""
+
+    def begin(self) -> bool:
+        """Returns True if the caller should try: always before the first failure, and then one caller at a time."""
+        if time.monotonic() < self._next:
+            return False
+        if self._next:
+            self._postpone()
+        return True
+
+    def fail(self) -> bool:
+        """Notes that an attempt failed. Returns False if one has failed before."""
+        if self._next:
+            return False
+        self._postpone()
+        return True
+
+    def reset(self) -> None:
+        """Notes that an attempt succeeded."""
+        self._pause, self._next = _RETRY_SECONDS, 0.0
+
+    def _postpone(self) -> None:
+        self._next = time.monotonic() + self._pause
+        self._pause *= 2
 
 
 class GuestCommand(NamedTuple):
