@@ -232,11 +232,11 @@ async def test_programs_run_in_a_plain_process_where_no_jail_starts(monkeypatch:
 
 
 async def test_an_execution_that_begins_after_the_end_of_its_process_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting: list[Thread] = []
+    waiting: list[tuple[object, Thread]] = []
     wait = subprocess.Popen[bytes].wait
 
     def recorded(process: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-        waiting.append(current_thread())
+        waiting.append((process, current_thread()))
         return wait(process, timeout)
 
     monkeypatch.setattr(subprocess.Popen, "wait", recorded)
@@ -251,8 +251,9 @@ async def test_an_execution_that_begins_after_the_end_of_its_process_is_lost(mon
         closing.cancel()
         await asyncio.wait([closing])
         await until(lambda: not process.alive)
-        await until(lambda: waiting)  # for its end, but not in the event loop
-        assert current_thread() not in waiting
+        popen = process._process  # a garbage collection can end those of other tests
+        await until(lambda: any(each is popen for each, _ in waiting))  # but not in the event loop
+        assert (popen, current_thread()) not in waiting
         channel = process.open()
         ends: list[Exception | None] = []
         channel.attach(lambda _: None, ends.append, lambda _: None)
