@@ -29,7 +29,7 @@ MATRIX: dict[str, int] = {
     "programs": 35,
     "protocols": 3,
     "rendering": 25,
-    "running": 45,
+    "running": 46,
     "sandboxes": 14,
     "security": 27,
     "sessions": 57,

@@ -13,6 +13,7 @@ import pytest
 from corral import Corral, ExecutionResult
 from corral.languages import LANGUAGES
 from corral.ledger import MemoryLedger, PostgresLedger, SqliteLedger
+from corral.sandboxes.wasm import WasmSandbox
 from corral.types import Language
 from tests.postgres import execute
 from tests.running.conftest import Store
@@ -129,5 +130,14 @@ async def test_random_programs_that_are_cut_off_end_as_if_they_were_not(
     runs = Randomly(warm, MemoryLedger(), seed=count)
     await runs.run(count, language)
     assert runs.counts["succeeded"] == count, runs.counts
+    assert (runs.counts["twice"], runs.counts["differ"]) == (0, 0), runs.counts
+    assert runs.counts["cuts"], runs.counts
+
+
+@pytest.mark.matrix("runs random programs in WebAssembly, as test_stopped.py does with one program")
+async def test_random_programs_in_webassembly_that_are_cut_off_end_as_if_they_were_not(warm_wasm: WasmSandbox) -> None:
+    runs = Randomly(warm_wasm, MemoryLedger(), seed=3)
+    await runs.run(20, "typescript")
+    assert runs.counts["succeeded"] == 20, runs.counts
     assert (runs.counts["twice"], runs.counts["differ"]) == (0, 0), runs.counts
     assert runs.counts["cuts"], runs.counts

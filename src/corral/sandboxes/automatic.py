@@ -83,6 +83,8 @@ class AutomaticSandbox(SandboxProvider):
     async def _first_that_works(
         self, action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]], config: SandboxConfig
     ) -> T:
+        if config.durable and can_limit:  # it can only continue in the same engine
+            return await action(self._jailed, config)
         if self._chosen is None or (self._is_replaced and can_limit and self._retries.begin()):
             required = "landlock" if config.required_tier == "none" else config.required_tier
             try:

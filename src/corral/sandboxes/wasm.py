@@ -500,6 +500,7 @@ class WasmSandbox(ForkProvider):
         )
         self._capabilities = replace(
             self._capabilities,
+            durable=True,
             enforces=LIMITS_OF_SANDBOXES,  # also without a jail
             lacks=LACKS,
         )
@@ -601,8 +602,8 @@ class WasmSandbox(ForkProvider):
 
 
 def _expect_programs_only(config: SandboxConfig) -> None:
-    if config.modules or config.durable:  # asked of a provider before it was replaced by this one
-        raise StartFailed("sandbox 'wasm' has neither packages, nor files of a session, nor durable executions")
+    if config.modules:  # asked of a provider before it was replaced by this one
+        raise StartFailed("sandbox 'wasm' has neither packages nor files of a session")
 
 
 def _close_plain(

@@ -228,11 +228,12 @@ export class World {
     });
     installAssembly();
     for (const name of ["MessageChannel", "FileReader"]) {
+      if (!exists(name)) continue;
       defineGlobal(name, function () {
         throw refusal(`${name} completes at a time of its own`);
       });
     }
-    replace(URL, {
+    if ("createObjectURL" in URL) replace(URL, {
       createObjectURL() {
         throw refusal("URL.createObjectURL gives another name each time");
       },
@@ -433,6 +434,9 @@ function randomized(name: string, args: readonly unknown[]): string | undefined 
 
 const refusal = (reason: string) => new DOMException(`${reason}, which a durable execution could not repeat; call a tool for it`, "NotSupportedError");
 
+/** True for a global that this engine has. */
+const exists = (name: string): boolean => getOwnPropertyDescriptor(globalThis, name) !== undefined;
+
 function replace(owner: object, methods: Members): void {
   for (const name in methods) {
     const enumerable = getOwnPropertyDescriptor(owner, name)?.enumerable ?? false;
@@ -488,7 +492,8 @@ function installDate(now: Now): void {
 
 function installFormats(now: Now): void {
   const { prototype } = Intl.DateTimeFormat;
-  const format = getOwnPropertyDescriptor(prototype, "format")!.get!;
+  const format = getOwnPropertyDescriptor(prototype, "format")?.get;
+  if (format === undefined) return; // QuickJS's uses `Date`
   defineProperty(prototype, "format", {
     configurable: true,
     get(this: Intl.DateTimeFormat) {
@@ -525,6 +530,7 @@ function installTemporal(now: Now): void {
 
 /** Sets the time of change of a file to the program's clock, unless the program passes one. */
 function installFiles(now: Now): void {
+  if (!exists("File")) return;
   const Engine = unwatched("File") as typeof File;
   const lastModified = getOwnPropertyDescriptor(Engine.prototype, "lastModified")!.get!;
   const explicit = new WeakSet<object>();
@@ -551,6 +557,7 @@ function installFiles(now: Now): void {
 
 /** Encodes form bodies with a boundary of our own, because the engine would draw a random one. */
 function installForms(boundary: () => string): void {
+  if (!exists("FormData")) return;
   const encoded = (body: unknown): unknown => (body instanceof FormData ? multipart(body, `----corral${boundary()}`) : body);
   const forms: Record<string, (args: unknown[]) => unknown[]> = {
     Response: ([body, ...rest]) => [encoded(body), ...rest],

@@ -76,7 +76,7 @@ _AGAIN, _ENDED = "?", "!"
 _RESULT = re.compile(rb"[?!]|\d{1,16}(?:\.\d{1,20})?(?:e-\d{1,3})?")
 _MOST_RESULT = 50
 _MOST_MILLISECONDS = 1e9
-_FROM_GUEST = {FrameKind.CALL, FrameKind.LOG, FrameKind.EXIT, FrameKind.OUTCOME, FrameKind.CREDIT, FrameKind.CANCEL}
+_FROM_GUEST = frozenset(kind for kind in FrameKind if kind > FrameKind.READY)
 _HEAD = 3
 """Characters before the payload of a frame of the guest: its kind, and 1 if it is tagged."""
 _LENGTH = 4

@@ -2,6 +2,7 @@
 // microtasks, and calls `settle`, whose result tells how to go on.
 
 import { begin, compile, endTurn, evaluate, fireTimer, keepFormatter, now, prepareEngine, send, untilTimer } from "./engine.ts";
+import type { World } from "../durable.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
@@ -21,6 +22,8 @@ const BLANK: Start = {
 let run: Run;
 let hasStarted = false;
 let unsent = "";
+/** Frames that a durable program has not taken: it takes one at a time. */
+let waiting = "";
 
 const flush = (): void => {
   if (unsent === "") return;
@@ -51,11 +54,25 @@ export function prepare(): void {
 /** Takes frames from the host, a line each. */
 export function take(frames: string): void {
   for (let at = 0; ; ) {
+    if (run.world !== undefined) {
+      waiting += `${waiting === "" ? "" : "\n"}${apply(slice, frames, [at]) as string}`;
+      return;
+    }
     const end = apply(indexOf, frames, ["\n", at]) as number;
     takeFrame(apply(slice, frames, end < 0 ? [at] : [at, end]) as string);
     if (end < 0) return;
     at = end + 1;
   }
+}
+
+/** Takes one of the frames that wait. Returns false if there is none. */
+function takeWaiting(): boolean {
+  if (waiting === "") return false;
+  const end = apply(indexOf, waiting, ["\n"]) as number;
+  const frame = end < 0 ? waiting : (apply(slice, waiting, [0, end]) as string);
+  waiting = end < 0 ? "" : (apply(slice, waiting, [end + 1]) as string);
+  takeFrame(frame);
+  return true;
 }
 
 /** Takes a frame: its kind in two digits, 1 if it is tagged, and its payload. */
@@ -68,6 +85,7 @@ function takeFrame(frame: string): void {
     if (kind === Kind.reply) run.settle(payload, tagged);
     else if (kind === Kind.chunk) run.deliver(payload, tagged);
     else if (kind === Kind.finish) run.finish();
+    else if (kind === Kind.ping) host.send(Kind.pong, false, run.world!.pong(payload));
   } catch (error) {
     run.breakDown(error);
   }
@@ -78,7 +96,10 @@ function start(kind: number, payload: string): void {
   const [start] = decodeValue(payload, false) as [Start];
   hasStarted = true;
   begin(codeName(start));
-  run.next(start);
+  if (start.durable) {
+    run = new Run(start, host);
+    run.defineGlobals();
+  } else run.next(start);
   const { code } = start;
   const compiled = compile(() => evaluate(code, codeName(start)) as Program);
   if ("program" in compiled) run.enter(compiled.program);
@@ -90,6 +111,7 @@ export function settle(): void {
   const current = run;
   try {
     endTurn();
+    if (current.world !== undefined) return settleDurably(current, current.world);
     current.resumePump();
     const milliseconds = untilTimer();
     if (!current.over && milliseconds < 0) current.checkForDeadlock(); // an AbortSignal has timers that nothing watches
@@ -105,6 +127,18 @@ export function settle(): void {
     current.exit();
     send(ENDED);
   }
+}
+
+/** Takes the next step of a durable program: the same as `#pumpDurably` in process/execution.ts. */
+function settleDurably(current: Run, world: World): void {
+  if (world.runImmediate() || world.deliver()) return send(AGAIN);
+  if (!current.over) world.startTimers();
+  current.checkForDeadlock();
+  if (!current.over) takeWaiting() ? send(AGAIN) : flush();
+  else if (current.close()) {
+    current.exit();
+    send(ENDED);
+  } else send(AGAIN);
 }
 
 /** Runs the next timer, if it is due. */
