@@ -99,37 +99,6 @@ class _CallJournal(Protocol):
 class Grant:
     """Permissions and state of one execution. Calls are refused once it has ended."""
 
-    __slots__ = (
-        "__weakref__",
-        "_ends_at",
-        "approval_timed_out",
-        "approve",
-        "buckets",
-        "calls",
-        "clock",
-        "context",
-        "ended",
-        "execution_id",
-        "flow",
-        "gate",
-        "has_files",
-        "held",
-        "host_services",
-        "journal",
-        "limits",
-        "must_finish",
-        "on_end",
-        "recorder",
-        "running",
-        "scopes",
-        "services",
-        "source",
-        "streams",
-        "tools",
-        "turns",
-        "unknown",
-    )
-
     def __init__(
         self,
         *,

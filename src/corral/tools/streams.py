@@ -41,8 +41,6 @@ def is_iterator(result: object) -> bool:
 class Gathering:
     """Gathers the items that one call yields."""
 
-    __slots__ = ("_items", "_left", "_stopped")
-
     def __init__(self, most_bytes: float = math.inf) -> None:
         self._items: list[object] = []
         self._left = most_bytes * _SLACK

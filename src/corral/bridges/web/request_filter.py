@@ -28,18 +28,6 @@ _COUNTING = (b"authorization", b"content-length", b"content-type", b"host", b"or
 class RequestHead:
     """Head of a request: the headers that bridges use, unparsed. None for a missing header."""
 
-    __slots__ = (
-        "authorization",
-        "content_length",
-        "content_type",
-        "forwarded",
-        "host",
-        "origin",
-        "scope",
-        "size",
-        "twice",
-    )
-
     def __init__(self, scope: Scope) -> None:
         headers = scope["headers"]
         by_name: dict[bytes, bytes] = dict(headers)

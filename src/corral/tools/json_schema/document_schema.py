@@ -123,22 +123,6 @@ class ValidationCost:
 class _Place:
     """Schema together with everything that applies to the same part of a value."""
 
-    __slots__ = (
-        "again",
-        "arrays",
-        "contained",
-        "cost",
-        "in_place",
-        "items",
-        "keys",
-        "named",
-        "objects",
-        "others",
-        "per_item",
-        "per_key",
-        "positions",
-    )
-
     def __init__(self) -> None:
         self.cost = _VISIT
         """Cost for its part of a value, or for a part below it, at the depth reached so far."""
@@ -347,8 +331,6 @@ class NotValidated(SchemaMismatch):
 
 class PendingValidation:
     """Value whose validation continues in a worker."""
-
-    __slots__ = ("_is_input", "_is_wrong", "_schema", "_text", "_value")
 
     def __init__(self, schema: DocumentSchema, value: object, text: bytes, *, is_input: bool, is_wrong: bool) -> None:
         self._schema = schema
