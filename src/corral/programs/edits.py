@@ -120,15 +120,12 @@ class Places:
         place = self._index.position(offset)
         return located(self._positions, place.line, place.column)
 
-    def rejected(self, message: str, offset: int) -> ProgramRejected:
-        """Returns an error at an offset; `{place}` in its message becomes the position."""
-        return self._error(ProgramRejected, message, offset)
-
     def not_awaited(self, message: str, offset: int) -> NotAwaited:
         """Returns an error as `rejected` does."""
-        return self._error(NotAwaited, message, offset)
+        return self.rejected(message, offset, NotAwaited)
 
-    def _error(self, kind: type[E], message: str, offset: int) -> E:
+    def rejected(self, message: str, offset: int, kind: type[E] = ProgramRejected) -> E:
+        """Returns an error at an offset; `{place}` in its message becomes the position."""
         place = self.at(offset)
         shown = message.replace("{place}", f"line {place.line}, column {place.column}")
         return kind(shown, line=place.line, column=place.column)

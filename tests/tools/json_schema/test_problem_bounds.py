@@ -13,8 +13,8 @@ from corral.errors import InvalidArguments
 from corral.tools import Tool, define_tool, tool
 from corral.tools.json_schema import document_schema
 from corral.tools.json_schema.problems import SchemaMismatch
-from corral.tools.json_schema.type_problems import TypeValidator
 from corral.tools.json_schema.validators import Validator
+from corral.tools.schema import TypeValidator
 from corral.types import JsonSchema
 
 
