@@ -19,17 +19,8 @@ _MIN_WRAPPED_CHARACTERS = 60
 
 _TEXT_TAGS = ("format", "pattern", "contentEncoding", "contentMediaType")
 _NUMBER_TAGS = (
-    "minimum",
-    "exclusiveMinimum",
-    "maximum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "minProperties",
-    "maxProperties",
+    "minimum exclusiveMinimum maximum exclusiveMaximum multipleOf minLength maxLength minItems maxItems minProperties "
+    "maxProperties".split()
 )
 _LENGTH_TAGS = ("minItems", "maxItems")
 """Tags that the type of a tuple already expresses."""

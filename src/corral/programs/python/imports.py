@@ -217,55 +217,40 @@ def _text(imported: Imported) -> str:
 
 
 _MODULES = frozenset(
-    {
-        *("asyncio", "base64", "bisect", "calendar", "collections", "contextlib", "copy", "csv", "dataclasses"),
-        *(
-            "decimal",
-            "difflib",
-            "enum",
-            "fractions",
-            "functools",
-            "hashlib",
-            "heapq",
-            "html",
-            "io",
-            "itertools",
-            "json",
-        ),
-        *("logging", "math", "operator", "os", "pathlib", "pprint", "random", "re", "secrets", "statistics", "string"),
-        *("sys", "textwrap", "time", "traceback", "types", "typing", "urllib", "uuid", "zoneinfo"),
-    }
+    """
+    asyncio base64 bisect calendar collections contextlib copy csv dataclasses decimal difflib enum fractions functools
+    hashlib heapq html io itertools json logging math operator os pathlib pprint random re secrets statistics string sys
+    textwrap time traceback types typing urllib uuid zoneinfo
+    """.split()
 )
 """Modules that are imported if the program reads members that they have."""
 _SUBMODULES = {"urllib": ("parse",)}
+_IMPORTED_FROM = """
+    asyncio gather
+    collections defaultdict Counter OrderedDict deque namedtuple
+    contextlib contextmanager asynccontextmanager suppress
+    copy deepcopy
+    dataclasses dataclass field asdict astuple
+    datetime date timedelta timezone
+    decimal Decimal
+    enum Enum IntEnum StrEnum
+    fractions Fraction
+    functools partial reduce lru_cache cmp_to_key
+    itertools groupby chain combinations permutations product islice zip_longest accumulate pairwise
+    math sqrt ceil floor
+    operator itemgetter attrgetter
+    pathlib Path
+    pprint pprint pformat
+    statistics mean median stdev
+    textwrap dedent
+    types SimpleNamespace
+    typing Any Optional Union List Dict Tuple Set Callable Iterable Iterator Sequence Mapping Literal TypedDict
+    typing NamedTuple Awaitable cast
+    uuid uuid4
+    zoneinfo ZoneInfo
+"""
 _NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("defaultdict", "Counter", "OrderedDict", "deque", "namedtuple"), "collections"),
-    **dict.fromkeys(("dataclass", "field", "asdict", "astuple"), "dataclasses"),
-    **dict.fromkeys(("date", "timedelta", "timezone"), "datetime"),
-    "Decimal": "decimal",
-    "Fraction": "fractions",
-    **dict.fromkeys(("Enum", "IntEnum", "StrEnum"), "enum"),
-    **dict.fromkeys(("partial", "reduce", "lru_cache", "cmp_to_key"), "functools"),
-    **dict.fromkeys(
-        ("groupby", "chain", "combinations", "permutations", "product", "islice", "zip_longest"), "itertools"
-    ),
-    **dict.fromkeys(("accumulate", "pairwise"), "itertools"),
-    **dict.fromkeys(("mean", "median", "stdev"), "statistics"),
-    **dict.fromkeys(("sqrt", "ceil", "floor"), "math"),
-    **dict.fromkeys(("itemgetter", "attrgetter"), "operator"),
-    "deepcopy": "copy",
-    "dedent": "textwrap",
-    "Path": "pathlib",
-    "SimpleNamespace": "types",
-    "ZoneInfo": "zoneinfo",
-    "uuid4": "uuid",
-    **dict.fromkeys(("pprint", "pformat"), "pprint"),
-    **dict.fromkeys(("contextmanager", "asynccontextmanager", "suppress"), "contextlib"),
-    **dict.fromkeys(("Any", "Optional", "Union", "List", "Dict", "Tuple", "Set", "Callable", "Iterable"), "typing"),
-    **dict.fromkeys(
-        ("Iterator", "Sequence", "Mapping", "Literal", "TypedDict", "NamedTuple", "Awaitable", "cast"), "typing"
-    ),
-    "gather": "asyncio",
+    name: module for module, *names in map(str.split, _IMPORTED_FROM.strip().splitlines()) for name in names
 }
 """Modules by name. Lower-case names are imported only if all of their uses are calls or decorators."""
 _WORD = re.compile(rf"\b(?:{'|'.join(sorted({*_MODULES, *_NAMES, 'datetime'}))})\b".encode())

@@ -30,16 +30,11 @@ ENTRY_NAMES = ("main", "run", "execute", "handler", "handle", "solve", "program"
 FUNCTION_VALUES = frozenset({"arrow_function", "function_expression", "generator_function"})
 """Expressions that are functions."""
 
-FUNCTIONS = FUNCTION_VALUES | {
-    "function_declaration",
-    "generator_function_declaration",
-    "method_definition",
-    "class_static_block",
-}
+DECLARED_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
+FUNCTIONS = FUNCTION_VALUES | DECLARED_FUNCTIONS | {"method_definition", "class_static_block"}
 """Nodes with their own body for `return` and `await`."""
 
 CLASSES = frozenset({"class_declaration", "abstract_class_declaration"})
-DECLARED_FUNCTIONS = frozenset({"function_declaration", "generator_function_declaration"})
 NAMESPACES = frozenset({"internal_module", "module"})
 VARIABLES = frozenset({"lexical_declaration", "variable_declaration"})
 _DECLARED = CLASSES | DECLARED_FUNCTIONS | NAMESPACES | {"enum_declaration"}

@@ -38,13 +38,8 @@ _MODIFIERS = frozenset({"accessibility_modifier", "override_modifier", "readonly
 _MAX_ALIASES = 50
 _CLASS_KINDS = ("class_declaration", "abstract_class_declaration", "class")
 _TYPE_STATEMENTS = (
-    "interface_declaration",
-    "type_alias_declaration",
-    "ambient_declaration",
-    "function_signature",
-    "abstract_method_signature",
-    "method_signature",
-    "index_signature",
+    "interface_declaration type_alias_declaration ambient_declaration function_signature abstract_method_signature "
+    "method_signature index_signature".split()
 )
 
 
@@ -456,14 +451,11 @@ _HANDLERS: dict[int, _Handler] = {
     kind_id("expression_statement"): _Eraser.expression_statement,
 }
 
-_ONLY_TYPESCRIPT = frozenset(
-    kind_id(kind)
-    for kind in (
-        *_TYPE_STATEMENTS,
-        *("type_annotation", "asserts_annotation", "type_predicate_annotation", "type_parameters", "implements_clause"),
-        *("type_arguments", "type_assertion", "enum_declaration", "internal_module", "module"),
-    )
+_OTHER_TYPES = (
+    "type_annotation asserts_annotation type_predicate_annotation type_parameters implements_clause type_arguments "
+    "type_assertion enum_declaration internal_module module".split()
 )
+_ONLY_TYPESCRIPT = frozenset(map(kind_id, (*_TYPE_STATEMENTS, *_OTHER_TYPES)))
 _RETURN = kind_id("return_statement")
 _AWAIT = kind_id("await_expression")
 _STATIC_BLOCK = frozenset({kind_id("class_static_block")})

@@ -10,18 +10,8 @@ Pointer: TypeAlias = tuple[str, ...]
 """Unescaped tokens of a JSON pointer from the root of the document."""
 
 ONE_SCHEMA = (
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "contentSchema",
-    "else",
-    "if",
-    "items",
-    "not",
-    "propertyNames",
-    "then",
-    "unevaluatedItems",
-    "unevaluatedProperties",
+    "additionalItems additionalProperties contains contentSchema else if items not propertyNames then "
+    "unevaluatedItems unevaluatedProperties".split()
 )
 SCHEMA_LISTS = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
 """Keywords with a list of schemas. Up to draft 2019-09, `items` can be such a list."""
