@@ -171,7 +171,7 @@ def read_result(
     hint = types.hints.get("return", Iterator)
     if stream and (get_origin(hint) or hint) not in _ITERATORS:
         raise ToolDefinitionError(f"tool {name!r}: annotate a stream with the type it yields: -> AsyncIterator[...]")
-    hint = _item(hint) if stream else _gathered_type(hint)
+    hint = _item(hint) if stream else list[_item(hint)] if (get_origin(hint) or hint) in _ITERATORS else hint
     try:
         output = TypeOutput(types.adapter(hint))
     except _NO_SCHEMA as error:
@@ -232,11 +232,6 @@ def is_generator(function: Callable[..., Any]) -> bool:
 
 
 _ITERATORS = frozenset({AsyncGenerator, AsyncIterable, AsyncIterator, Generator, Iterable, Iterator})
-
-
-def _gathered_type(hint: Any) -> Any:
-    """Returns the type that a result has once its items are gathered: a list for an iterator."""
-    return list[_item(hint)] if (get_origin(hint) or hint) in _ITERATORS else hint
 
 
 def _item(hint: Any) -> Any:

@@ -13,7 +13,19 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pickle import PicklingError
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TypeAlias, TypedDict, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypedDict,
+    cast,
+    get_args,
+    overload,
+)
 
 from anyio import to_thread
 from typing_extensions import ParamSpec, TypeVar, Unpack
@@ -414,21 +426,6 @@ def _owner(context: ExecutionContext | None) -> Owner | None:
     return None if context is None else context.owner
 
 
-def _output_validation(option: object, owner: str) -> OutputValidation:
-    """Normalizes an option `validate_output`.
-
-    Raises:
-        ToolDefinitionError: the value is unknown.
-    """
-    if option is True or option == "strict":
-        return "strict"
-    if option is False or option == "off":
-        return "off"
-    if option == "warn":
-        return "warn"
-    raise ToolDefinitionError(f'{owner}: validate_output={option!r} must be "warn", "strict" or "off"')
-
-
 def check_settings(
     owner: str,
     *,
@@ -447,7 +444,9 @@ def check_settings(
         namespace_identifier(namespace)
     if timeout_seconds is not None and not (timeout_seconds > 0 and math.isfinite(timeout_seconds)):
         raise ToolDefinitionError(f"{owner}: timeout_seconds must be positive, not {timeout_seconds}")
-    validation = _output_validation(validate_output, owner)
+    validation = "strict" if validate_output is True else validate_output or "off"
+    if validation not in get_args(OutputValidation):
+        raise ToolDefinitionError(f'{owner}: validate_output={validation!r} must be "warn", "strict" or "off"')
     try:
         return validation, parse_rates(rate_limit)
     except ValueError as error:
@@ -554,21 +553,38 @@ def tool(
     Raises:
         ToolDefinitionError: the function cannot be declared as written.
     """
-    make = functools.partial(
-        _from_function,
-        name=name,
-        description=description,
-        input_schema=input_schema,
-        output_schema=output_schema,
-        stream=stream,
-        **settings,
-    )
+
+    def make(function: Callable[..., Any]) -> Tool:
+        bare = _callable_of(function)
+        own = name or _name_of(bare)
+        docstring = read_docstring(underlying_function(bare).__doc__ or _class_docstring(bare))
+        if output_schema is None:
+            output = read_result(function, name=own, description=docstring.returns, stream=stream)
+        else:
+            output = output_schema_of(output_schema, owner=f"tool {own!r}: output_schema")
+        if input_schema is None:
+            parameters = read_parameters(function, name=own, descriptions=docstring.parameters)
+            input_, bind = parameters.input, parameters.bind
+        else:
+            input_ = input_schema_of(input_schema, owner=f"tool {own!r}: input_schema")
+            bind = _bind_input(function, own)
+        return Tool(
+            name=own,
+            description=docstring.description if description is None else description,
+            input=input_,
+            output=output,
+            function=function,
+            bind=bind,
+            stream=stream,
+            **_frozen(settings),
+        )
+
     return make if function is None else make(function)
 
 
 def as_tool(source: Tool | Callable[..., Any]) -> Tool:
     """Returns a tool unchanged. Makes a tool from a function, like `@tool`."""
-    return cast("Tool", source) if isinstance(source, Tool) else _from_function(source)
+    return cast("Tool", source) if isinstance(source, Tool) else tool(source)
 
 
 @checked_as(ToolDefinitionError)
@@ -598,41 +614,6 @@ def define_tool(
         output=output_schema_of(output_schema, owner=f"tool {name!r}: output_schema"),
         function=execute,
         bind=_bind_input(execute, name),
-        stream=stream,
-        **_frozen(settings),
-    )
-
-
-def _from_function(
-    function: Callable[FunctionP, FunctionR],
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    input_schema: object = None,
-    output_schema: object = None,
-    stream: bool = False,
-    **settings: Unpack[ToolSettings],
-) -> Tool[FunctionP, FunctionR]:
-    bare = _callable_of(function)
-    name = name or _name_of(bare)
-    docstring = read_docstring(underlying_function(bare).__doc__ or _class_docstring(bare))
-    if output_schema is None:
-        output = read_result(function, name=name, description=docstring.returns, stream=stream)
-    else:
-        output = output_schema_of(output_schema, owner=f"tool {name!r}: output_schema")
-    if input_schema is None:
-        parameters = read_parameters(function, name=name, descriptions=docstring.parameters)
-        input_, bind = parameters.input, parameters.bind
-    else:
-        input_ = input_schema_of(input_schema, owner=f"tool {name!r}: input_schema")
-        bind = _bind_input(function, name)
-    return Tool(
-        name=name,
-        description=docstring.description if description is None else description,
-        input=input_,
-        output=output,
-        function=function,
-        bind=bind,
         stream=stream,
         **_frozen(settings),
     )
