@@ -34,80 +34,24 @@ PeerHandler: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class PeerHosts(Protocol):
-    """Other hosts behind the same address: `corral.bridges.peers.Peers`."""
+    """Other hosts behind the same address: the methods of `corral.bridges.peers.Peers`, which describes them."""
 
     @property
-    def name(self) -> str:
-        """Name of this host."""
-        ...
-
-    async def open(self) -> None:
-        """Joins the peers.
-
-        Raises:
-            ConfigError: another host has this name.
-        """
-        ...
-
-    async def aclose(self) -> None:
-        """Leaves the peers. Idempotent."""
-        ...
-
-    async def knows(self, host: str, /) -> bool:
-        """Returns True if a peer has that name."""
-        ...
-
-    def has_sent(self, proof: bytes, scope: Scope, /) -> bool:
-        """Returns True if a peer made the proof for this request and this host, a moment ago."""
-        ...
-
+    def name(self) -> str: ...
+    async def open(self) -> None: ...
+    async def aclose(self) -> None: ...
+    async def knows(self, host: str, /) -> bool: ...
+    def has_sent(self, proof: bytes, scope: Scope, /) -> bool: ...
     async def forward(
         self, host: str, scope: Scope, receive: Receive, send: Send, /, *, app: str | None = None
-    ) -> None:
-        """Forwards a request to a peer's bridge, or to the `app` that it serves, and streams the response back.
-
-        Raises:
-            HostLost: the peer does not answer; nothing has been sent back.
-            MalformedMessage: the request's body is late; nothing has been sent back.
-        """
-        ...
-
-    def serve(self, name: str, app: ASGIApp, /) -> str:
-        """Serves an app for requests that peers forward. Returns its name, which differs from `name` if that is taken.
-
-        Hosts must make their apps in the same order.
-        """
-        ...
-
-    def sender_of(self, scope: Scope, /) -> str | None:
-        """Returns the peer that has forwarded a request to an app; None if it came from a client."""
-        ...
-
-    async def receive(self, scope: Scope, receive: Receive, send: Send, /) -> None:
-        """Passes a request from a peer to the app that its path names."""
-        ...
-
-    def answer(self, name: str, handler: PeerHandler, /) -> None:
-        """Registers the handler of peers' messages whose names begin with `name` and a slash."""
-        ...
-
-    async def ask(self, name: str, body: bytes, /) -> Mapping[str, bytes | CorralError]:
-        """Sends a message to all peers at once. Returns the answer or the error of each host."""
-        ...
-
-    async def hold(self, context: ExecutionContext, on_lost: Callable[[], object], /) -> Lease:
-        """Takes the lease of the context's session. A host can hold it several times.
-
-        `on_lost` is called if the lease ends before its `release`.
-
-        Raises:
-            SessionElsewhere: another host holds it. StartFailed: no lease can be taken now.
-        """
-        ...
-
-    async def holder(self, context: ExecutionContext, /) -> str | None:
-        """Returns the peer that holds the session of a context; None if it is free, or held by this host."""
-        ...
+    ) -> None: ...
+    def serve(self, name: str, app: ASGIApp, /) -> str: ...
+    def sender_of(self, scope: Scope, /) -> str | None: ...
+    async def receive(self, scope: Scope, receive: Receive, send: Send, /) -> None: ...
+    def answer(self, name: str, handler: PeerHandler, /) -> None: ...
+    async def ask(self, name: str, body: bytes, /) -> Mapping[str, bytes | CorralError]: ...
+    async def hold(self, context: ExecutionContext, on_lost: Callable[[], object], /) -> Lease: ...
+    async def holder(self, context: ExecutionContext, /) -> str | None: ...
 
 
 class BridgeHost:

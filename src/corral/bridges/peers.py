@@ -68,18 +68,8 @@ _SOCKET_OPTIONS = [
 ]
 """A machine that disappears without a word is noticed after 11 s, however long a call takes."""
 _HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"expect",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+    b"connection expect keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer "
+    b"transfer-encoding upgrade".split()
 )
 """Headers of one connection: RFC 9110, section 7.6.1."""
 _CLIENT_HEADERS = {b"x-corral-host": b"host", b"x-corral-origin": b"origin"}
@@ -296,12 +286,20 @@ class Peers:
     # --- leases, which fixed peers do not have
 
     async def hold(self, context: ExecutionContext, on_lost: Callable[[], object]) -> Lease:
-        """Returns a lease that does not exclude other hosts: only `RedisPeers` has a store for leases."""
+        """Takes the lease of the context's session, which a host can hold several times.
+
+        `on_lost` is called if the lease ends before its `release`. This lease does not exclude other hosts: only
+        `RedisPeers` has a store for leases.
+
+        Raises:
+            SessionElsewhere: another host holds it.
+            StartFailed: no lease can be taken now.
+        """
         del context, on_lost
         return _Unshared()
 
     async def holder(self, context: ExecutionContext) -> str | None:
-        """Returns None."""
+        """Returns the peer that holds the session of a context; None if it is free, held by this host, or unknown."""
         del context
         return None
 

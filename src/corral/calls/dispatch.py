@@ -10,7 +10,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -30,7 +30,7 @@ from corral.logs import get_logger
 from corral.model import LearntResults
 from corral.tools import ParsedInput, Tool, ToolCall
 from corral.tools.streams import CHECKPOINT_EVERY, CLOSING_SECONDS, TooMuch
-from corral.types import OpenStream, Reply, StreamSink
+from corral.types import CallState, OpenStream, Reply, StreamSink
 
 if TYPE_CHECKING:
     from _typeshed import OptExcInfo
@@ -73,10 +73,7 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         except TooMuch:
             raise _too_much(call, most_bytes) from None
         except BaseException as error:
-            failure = _failure_of(call, error)
-            if failure is error:
-                raise
-            raise failure from error
+            _raise_failure(call, error)
         finally:
             tool_call.end()
         call.state = "returned"
@@ -109,11 +106,8 @@ def dispatch_undo(
                 call.state = "returned"
                 return Reply(nothing=True)
         except BaseException as error:
-            failure = _failure_of(call, error, f"undoing tools.{call.request.tool}")
-            if failure is error:
-                raise
-            call.state = "started"  # an unexpected error can leave a change half undone
-            raise failure from error
+            # an unexpected error can leave a change half undone
+            _raise_failure(call, error, f"undoing tools.{call.request.tool}", unexpected_state="started")
         text = f"undoing tools.{call.request.tool} did not end within {seconds:g} s; it may have taken effect"
         raise ToolFailed(text, outcome_known=False)
 
@@ -134,20 +128,19 @@ def _tool_call(call: Call, tool_logger: logging.Logger | None, *, undoing: bool 
     )
 
 
-def _failure_of(call: Call, error: BaseException, failed: str | None = None) -> BaseException:
-    """Converts an error of the tool, the current exception, to the error of the call."""
-    match error:
-        case ToolError() | AccessDenied():
-            if error.outcome_known:
-                call.state = "raised"
-            return error
-        case KeyboardInterrupt():
-            return error
-        case _ if isinstance(error, anyio.get_cancelled_exc_class()) and being_cancelled():
-            return error
-        case _:  # SystemExit too: tools that wrap command lines must not end the host
+def _raise_failure(
+    call: Call, error: BaseException, failed: str | None = None, *, unexpected_state: CallState = "raised"
+) -> NoReturn:
+    """Raises the error of a call whose tool raised `error`, the current exception."""
+    if isinstance(error, ToolError | AccessDenied):
+        if error.outcome_known:
             call.state = "raised"
-            return unexpected(call, failed)
+        raise error
+    is_cancelled = isinstance(error, anyio.get_cancelled_exc_class()) and being_cancelled()
+    if is_cancelled or isinstance(error, KeyboardInterrupt):
+        raise error
+    call.state = unexpected_state  # SystemExit too: tools that wrap command lines must not end the host
+    raise unexpected(call, failed) from error
 
 
 def _too_much(call: Call, allowed: int) -> MessageTooLarge:
@@ -319,9 +312,7 @@ class _Delivery:
         try:
             return await self._tool.open_stream(self._call.parsed, self._tool_call)
         except BaseException as error:
-            if (failure := _failure_of(self._call, error)) is error:
-                raise
-            raise failure from error
+            _raise_failure(self._call, error)
 
     async def _next(self, iterator: AsyncIterator[object]) -> tuple[object] | None:
         try:
@@ -329,9 +320,7 @@ class _Delivery:
         except StopAsyncIteration:
             return None
         except BaseException as error:
-            if (failure := _failure_of(self._call, error)) is error:
-                raise
-            raise failure from error
+            _raise_failure(self._call, error)
 
     async def _put(self, item: object, sink: StreamSink) -> None:
         self._end_step()

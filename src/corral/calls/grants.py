@@ -59,41 +59,16 @@ class CallGate(Protocol):
 
 
 class _CallJournal(Protocol):
-    """Part of a durable execution's journal that guards use."""
+    """The methods of `corral.running.journal.Journal` that guards call, which are described there."""
 
-    async def starting(self, request: CallRequest, tool: Tool, /) -> None:
-        """Records that a tool is about to start.
-
-        Raises:
-            LedgerError: it could not be recorded.
-        """
-        ...
-
-    def decision_of(self, request: CallRequest, tool: Tool, /) -> Decision | None:
-        """Returns the recorded decision on a call, if it still fits the tool's present settings."""
-        ...
-
-    async def decided(self, request: CallRequest, tool: Tool, decision: Decision, /) -> Decision:
-        """Records a decision. Returns the one that holds, which is the first recorded.
-
-        Raises:
-            LedgerError: it could not be recorded.
-        """
-        ...
-
+    async def starting(self, request: CallRequest, tool: Tool, /) -> None: ...
+    def decision_of(self, request: CallRequest, tool: Tool, /) -> Decision | None: ...
+    async def decided(self, request: CallRequest, tool: Tool, decision: Decision, /) -> Decision: ...
     def asks(
         self, asked: ApprovalRequest, request: CallRequest, tool: Tool, decide: Callable[[Decision], object], /
-    ) -> None:
-        """Records that a call waits for a decision. `decide` is called with one that another host records."""
-        ...
-
-    def park(self, asked: ApprovalRequest, /) -> None:
-        """Leaves a call that waits to the record: its program pauses when nothing else is left to do."""
-        ...
-
-    def wrap(self, handler: RequestHandler, /) -> RequestHandler:
-        """Returns a handler that answers from the record, and passes new calls to `handler`."""
-        ...
+    ) -> None: ...
+    def park(self, asked: ApprovalRequest, /) -> None: ...
+    def wrap(self, handler: RequestHandler, /) -> RequestHandler: ...
 
 
 class Grant:
@@ -166,11 +141,6 @@ class Grant:
     def live(self) -> bool:
         """True while calls are allowed."""
         return not self.ended and (self._ends_at is None or time.monotonic() < self._ends_at)
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no call runs or waits in this process. Parked calls do not count."""
-        return self.running.is_free
 
     @property
     def renewable(self) -> bool:
