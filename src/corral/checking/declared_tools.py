@@ -131,9 +131,7 @@ class ToolSet:
         schema = {} if tool is None or tool.input_schema is None else tool.input_schema
         known, required = schema.get("properties", {}), schema.get("required", [])
         members = [each for each in known if each in required][:_MAX_MEMBERS] or list(known)[:1]
-        shown = "".join(f"{each if each.isidentifier() else json.dumps(each)}: ..., " for each in members).removesuffix(
-            ", "
-        )
+        shown = ", ".join(f"{each if each.isidentifier() else json.dumps(each)}: ..." for each in members)
         return f"tools.{name}({{ {shown or '...'} }})"
 
     def span(self, location: Location) -> tuple[int, int]:
@@ -201,7 +199,10 @@ class ToolSet:
 
     def values_of(self, name: str) -> tuple[str, ...]:
         """Returns the values of a declared Python `Literal` type, as source text."""
-        return _literal_values(self.type_declarations.get(name))
+        literal = part(inside(self.type_declarations.get(name)), "right")
+        if literal is None or text_of(part(literal, "value")) != "Literal":
+            return ()
+        return tuple(map(text_of, literal.children_by_field_name("subscript")))
 
     def runnable_types(self, names: Iterable[str]) -> str:
         """Returns executable definitions of the declared Python types among these names."""
@@ -279,7 +280,7 @@ class ToolSets:
         """
         selected = self._selected(registry, references)
         known = self._find(selected, registry, language)
-        if known is not None or _is_too_large(selected):
+        if known is not None or (len(selected) > _MOST_DEFINITIONS or _definitions(selected) > _MOST_DEFINITIONS):
             return known
         if must or not _is_large(selected):
             return self._declare(registry, language, selected)
@@ -355,10 +356,6 @@ def _is_large(tools: Mapping[ToolName, Tool]) -> bool:
     return left < 0
 
 
-def _is_too_large(tools: Mapping[ToolName, Tool]) -> bool:
-    return len(tools) > _MOST_DEFINITIONS or _definitions(tools) > _MOST_DEFINITIONS
-
-
 def _definitions(tools: Mapping[ToolName, Tool]) -> int:
     """Counts the definitions in all schemas. This loads schemas that their source creates on demand."""
     schemas = [schema for tool in tools.values() for schema in (tool.input_schema, tool.output_schema)]
@@ -429,14 +426,6 @@ def _runnable_types(declarations: Node, declared: Mapping[str, Node], names: Ite
     at_once = {name: words for name, words in needed.items() if not _is_class(declared[name])}
     members = (f'vars(tools)["{name}"] = {name}' for each in used if (name := each.removeprefix(_OF_TOOLS)) != each)
     return "\n".join([*lines, *_in_order(at_once, declared), *members])
-
-
-def _literal_values(declaration: Node | None) -> tuple[str, ...]:
-    """Returns the values of a declared `Literal` type, as source text."""
-    literal = part(inside(declaration), "right")
-    if literal is None or text_of(part(literal, "value")) != "Literal":
-        return ()
-    return tuple(text_of(each) for each in literal.children_by_field_name("subscript"))
 
 
 def _in_order(needed: Mapping[str, list[str]], declared: Mapping[str, Node]) -> Iterator[str]:

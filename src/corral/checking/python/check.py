@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
@@ -85,6 +85,7 @@ _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
+"""Code that can bind names dynamically."""
 _IMPORT = f"from typing import Any; from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
 """Codes for a value that the declarations do not allow."""
@@ -156,11 +157,6 @@ class PythonCheck(Check):
         return edits
 
     @cached_property
-    def _is_dynamic(self) -> bool:
-        """True if the program can bind names dynamically."""
-        return _DYNAMIC.search(self._typed.edits.text) is not None
-
-    @cached_property
     def _objects(self) -> frozenset[str]:
         """Names of the declared TypedDicts that the program does not redefine."""
         return self.tools.objects - own_classes(self.root)
@@ -196,7 +192,8 @@ class PythonCheck(Check):
 
     @cached_property
     def _tested_keys(self) -> frozenset[str]:
-        return tested_keys(self.root)
+        """Keys tested by the program's conditions, on any value."""
+        return frozenset(_name(key) for _, _, key, _ in _key_tests(self.root))
 
     def _missing_keys(self) -> Iterator[Finding]:
         """Yields conditions on keys that results do not have."""
@@ -204,7 +201,19 @@ class PythonCheck(Check):
             yield self.finding_on(condition, never_there(name, key, members, text_of(owner), condition.holds))
 
     def _enumerations(self) -> Iterator[Finding]:
-        return _taken_for_enums(self._used_types, self.tools, self._typed.names)
+        """Yields findings about `Literal[...]` types that are used like enum classes."""
+        for name in self._used_types:
+            values = self.tools.values_of(name)
+            try:
+                uses = self._typed.names.of(name) if values else []
+            except TooMuch:
+                return
+            for use in uses:
+                hint = _hint(use.node, name, values)
+                if hint is not None and not is_tried(use.node):
+                    shown = ", ".join(values[:_MAX_VALUES]) + (", ..." if len(values) > _MAX_VALUES else "")
+                    message = f"{name} is not an enum, but a `Literal` of the values {shown}."
+                    yield Finding(code="enum", message=message, offset=use.node.start_byte, kind="type", hint=hint)
 
     def read(self, value: Node) -> Written:
         return read_python(value, self._dict_of)
@@ -362,7 +371,7 @@ class PythonCheck(Check):
         return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
 
     def _unbound(self, warning: Finding, node: Node) -> Finding:
-        if node.type != "identifier" or self._is_dynamic or is_annotation(node):
+        if node.type != "identifier" or is_annotation(node) or _DYNAMIC.search(self._typed.edits.text):
             return warning
         hint = None if "Did you mean" in warning.message else self._replacement(node)
         return warning.rejected("unbound", hint=hint)
@@ -712,26 +721,24 @@ class _MissingKey(NamedTuple):
 
 def missing_keys(root: Node, tools: ToolSet, names: Names) -> Iterator[_MissingKey]:
     """Yields conditions on keys that closed tool results do not have, for names that can be traced to a call."""
-    matches, origins = _ASKED(root), Origins(names, annotated=False)
-    for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
-        owner, key, holds = _tested(node)
-        condition = None if owner is None or key is None else condition_on(node)
-        if owner is None or key is None or condition is None:
-            continue
+    origins = Origins(names, annotated=False)
+    for condition, owner, key, holds in _key_tests(root):
         try:
-            members = _members(owner, tools, origins)
+            members = () if owner is None else _members(owner, tools, origins)
         except TooMuch:
             return
-        if members and _name(key) not in members:
+        if owner is not None and members and _name(key) not in members:
             yield _MissingKey(condition._replace(holds=condition.holds != holds), key, _name(key), owner, members)
 
 
-def tested_keys(root: Node) -> frozenset[str]:
-    """Returns the keys tested by a program's conditions, on any value."""
+def _key_tests(root: Node) -> Iterator[tuple[Condition, Node | None, Node, bool]]:
+    """Yields conditions on keys: the condition, the tested value, the key, and the outcome if the key is missing."""
     matches = _ASKED(root)
-    nodes = [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]
-    keys = [key for node in nodes if (key := _tested(node)[1]) is not None and condition_on(node) is not None]
-    return frozenset(map(_name, keys))
+    for node in [*matches.get("call", ()), *matches.get("in", ())][:_MAX_ASKED]:
+        owner, key, holds = _tested(node)
+        condition = None if key is None else condition_on(node)
+        if key is not None and condition is not None:
+            yield condition, owner, key, holds
 
 
 def _tested(node: Node) -> tuple[Node | None, Node | None, bool]:
@@ -768,22 +775,6 @@ def _not_awaited(node: Node, message: str, hint: str) -> Finding:
 def _is_relevant(remark: Remark) -> bool:
     """True if a diagnostic can indicate a real problem."""
     return remark.severity in _WARNED and remark.code != _SYNTAX
-
-
-def _taken_for_enums(types: Iterable[str], tools: ToolSet, names: Names) -> Iterator[Finding]:
-    """Yields findings about `Literal[...]` types that are used like enum classes."""
-    for name in types:
-        values = tools.values_of(name)
-        try:
-            uses = names.of(name) if values else []
-        except TooMuch:
-            return
-        for use in uses:
-            hint = _hint(use.node, name, values)
-            if hint is not None and not is_tried(use.node):
-                shown = ", ".join(values[:_MAX_VALUES]) + (", ..." if len(values) > _MAX_VALUES else "")
-                message = f"{name} is not an enum, but a `Literal` of the values {shown}."
-                yield Finding(code="enum", message=message, offset=use.node.start_byte, kind="type", hint=hint)
 
 
 def _hint(use: Node, name: str, values: tuple[str, ...]) -> str | None:

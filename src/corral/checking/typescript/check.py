@@ -258,7 +258,7 @@ class TypeScriptCheck(Check):
             code in _NO_DEFAULT or (code == _REDECLARED and any(map(warning.message.__contains__, _GIVEN)))
         ):
             return None
-        if node is None or self._is_erased(start):
+        if node is None or any(first <= start < last for first, last in self._typed.types):
             return warning
         if code in _NOT_MADE and (root := root_of(node)) is not None and text_of(root) in self._namespaces:
             return None  # here, a package that exports a function is that function
@@ -306,7 +306,8 @@ class TypeScriptCheck(Check):
 
     def _member(self, warning: Finding, node: Node) -> Finding | _AssumeAny:
         name, owner = text_of(node).strip("\"'`"), receiver(node)
-        owner_type = _owner_type(warning.message)
+        match = _TAKEN_OF.search(warning.message)
+        owner_type = match[1] if match else None
         if owner is None or owner_type is None:
             return warning
         parent = node.parent
@@ -397,7 +398,7 @@ class TypeScriptCheck(Check):
         if variable is not None and self._is_set_elsewhere(variable):
             return own
         if code in _EXCESS:
-            return None if _is_undefined(node) else warning
+            return None if is_a(node.parent, "pair") and text_of(part(node.parent, "value")) == "undefined" else warning
         if self._inputs.is_whole(value):
             return warning  # the schema decides
         if types is not None and types[0] == "undefined" and _is_element(value):
@@ -469,9 +470,6 @@ class TypeScriptCheck(Check):
                 hint = f"Write `await {tool}(...)`."
                 yield Finding(code="unawaited", message=message, offset=node.start_byte, kind="unawaited", hint=hint)
 
-    def _is_erased(self, offset: int) -> bool:
-        return any(start <= offset < end for start, end in self._typed.types)
-
     # --- results used as another type, unless the program catches that or tests for it
 
     @cached_property
@@ -507,7 +505,8 @@ class TypeScriptCheck(Check):
         if self._is_array_tested(owner) or not self._is_declared(owner) or self._is_dictionary(owner):
             return None  # `_dictionaries` reports dictionaries
         message = f"{text_of(node)!r} is not a function"
-        return warning.rejected("member", message=message, declared=self._member_at(places[0]))
+        declared = text_of(self.tools.types.at(*self.tools.span(places[0]))) or None
+        return warning.rejected("member", message=message, declared=declared)
 
     def _of_text(self, warning: Finding, name: Node, owner: Node) -> Finding:
         """Returns the finding about a member that a declared string does not have."""
@@ -587,10 +586,6 @@ class TypeScriptCheck(Check):
         types = [self.tools.types.at(*self.tools.span(each)) for each in places]
         return bool(types) and all(each is not None and is_dictionary(each) for each in types)
 
-    def _member_at(self, location: Location) -> str | None:
-        member = self.tools.types.at(*self.tools.span(location))
-        return None if member is None else text_of(member)
-
     def _is_array_tested(self, owner: Node) -> bool:
         """True if the program tests whether a value is an array."""
         return f"Array.isArray({text_of(owner)})" in text_of(self.root)
@@ -662,13 +657,13 @@ class TypeScriptCheck(Check):
         own = next((each for each in self.definitions(name) if each.own), None)
         return None if own is None else self.node_at(own)
 
-    def _initial(self, name: Node) -> Node | None:
-        """Returns the initial value of a constant."""
+    def _initial(self, name: Node, keywords: tuple[str, ...] = ("const",)) -> Node | None:
+        """Returns the initial value of a constant, or of a variable that one of these keywords declares."""
         bound = self._bound(name)
-        declarator = bound.parent if is_a(bound, "identifier") else None
+        declarator = None if bound is None else bound.parent
         if not is_a(declarator, "variable_declarator") or declarator.parent is None:
             return None
-        return part(declarator, "value") if declarator.parent.children[0].type == "const" else None
+        return part(declarator, "value") if declarator.parent.children[0].type in keywords else None
 
     def _is_declared(self, expression: Node, hops: int = 2) -> bool:
         """True if an expression is a declared result or a member of one."""
@@ -788,9 +783,7 @@ class TypeScriptCheck(Check):
 
     def _first_value(self, name: Node) -> Node | None:
         """Returns the initial value of a variable."""
-        bound = self._bound(name)
-        declarator = None if bound is None else bound.parent
-        value = part(declarator, "value") if is_a(declarator, "variable_declarator") else None
+        value = self._initial(name, ("const", "let", "var", "using", "await"))
         return None if value is None else unwrapped(value)
 
     def _is_parameter(self, name: Node) -> bool:
@@ -811,11 +804,6 @@ def _is_element(value: Node) -> bool:
     return is_a(with_wrappers(value, ("parenthesized_expression", "as_expression"))[1], "array")
 
 
-def _is_undefined(key: Node) -> bool:
-    """True if a member is set to undefined, which is not sent."""
-    return is_a(key.parent, "pair") and text_of(part(key.parent, "value")) == "undefined"
-
-
 def _is_relevant(remark: Remark) -> bool:
     """True if a diagnostic can indicate a real problem."""
     return remark.severity in _WARNED and _number(remark) not in _SILENT
@@ -823,11 +811,6 @@ def _is_relevant(remark: Remark) -> bool:
 
 def _number(remark: Remark) -> int:
     return int(remark.code) if remark.code.isdecimal() and len(remark.code) < 10 else 0
-
-
-def _owner_type(message: str) -> str | None:
-    match = _TAKEN_OF.search(message)
-    return match[1] if match else None
 
 
 def _keys_of(type_: str) -> list[str]:

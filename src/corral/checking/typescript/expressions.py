@@ -196,7 +196,9 @@ def assigned_names(root: Node) -> Iterator[tuple[str, Literal["assignment", "loo
 def hedged_name(node: Node) -> str | None:
     """Returns the name of a member that the program does not rely on, as in `page.items ?? []`."""
     if node.type == "call_expression":
-        return _presence_tested(node)
+        if not text_of(part(node, "function")).endswith((".hasOwn", ".hasOwnProperty")):
+            return None
+        return next((text_of(each)[1:-1] for each in arguments_of(node)[-1:] if each.type == "string"), None)
     parent = node.parent
     if node.type != "member_expression" or parent is None:
         return None
@@ -263,13 +265,6 @@ def _is_tested(node: Node, parent: Node) -> bool:
     if parent.type == "binary_expression":
         return parent.children[1].type == "&&" and parent.named_children[0] == node
     return parent.type == "unary_expression" and parent.children[0].type == "!"
-
-
-def _presence_tested(call: Node) -> str | None:
-    """Returns the name in `Object.hasOwn(value, "name")` or `value.hasOwnProperty("name")`."""
-    if not text_of(part(call, "function")).endswith((".hasOwn", ".hasOwnProperty")):
-        return None
-    return next((text_of(each)[1:-1] for each in arguments_of(call)[-1:] if each.type == "string"), None)
 
 
 def _is_guarded(member: Node) -> bool:
