@@ -22,7 +22,7 @@ from bench.host import describe_host
 from bench.options import positive
 from corral import Tool
 from corral.model import Catalog
-from corral.model.printing.printers import declare, one_line
+from corral.model.printing.printers import DegreePrinter, one_line
 from corral.tools import ToolName, ToolRegistry
 from corral.types import Language
 
@@ -65,9 +65,10 @@ def _describe_all(registry: ToolRegistry, language: Language) -> None:
     shortening: list[float] = []
     broken: list[ToolName] = []
     for name, tool in registry.snapshot().items():
-        declaring.append(_seconds(declare, {name: tool}, language))
+        printer = DegreePrinter({name: tool}, language)
+        declaring.append(_seconds(printer.declare_whole))
         shortening.append(_seconds(one_line, name, tool, language))
-        if parser.parse(declare({name: tool}, language).encode()).root_node.has_error:
+        if parser.parse(printer.declare_whole().encode()).root_node.has_error:
             broken.append(name)
     _row(f"a declaration, median, {language}", median(declaring))
     _row(f"a declaration, slowest, {language}", max(declaring))

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.suites import INSTALLED, suites, tokenizer
 from corral import Tool
 from corral.model.catalog import estimated_tokens
-from corral.model.printing.printers import declare
+from corral.model.printing.printers import DegreePrinter
 from corral.tools import ToolRegistry
 
 
@@ -51,8 +51,8 @@ def _texts(tools: list[Tool]) -> dict[str, str]:
     return {
         "JSON": json.dumps(functions),
         "JSON without spaces": json.dumps(functions, separators=(",", ":")),
-        "TypeScript": declare(declared, "typescript"),
-        "Python": declare(declared, "python"),
+        "TypeScript": DegreePrinter(declared, "typescript").declare_whole(),
+        "Python": DegreePrinter(declared, "python").declare_whole(),
     }
 
 

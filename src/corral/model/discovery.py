@@ -83,16 +83,7 @@ class _TextCache:
 
     async def _make(self, form: Form, name: ToolName, tool: Tool, context: ExecutionContext) -> str:
         approval = tool.needs_approval if isinstance(tool.needs_approval, bool) else "depends"
-        shape = ToolOutline(
-            tool.description,
-            tool.input_schema,
-            tool.output_schema,
-            approval,
-            tool.stream,
-            tool.rate_limit,
-            tool.returns_bytes,
-            tool.policy,
-        )
+        shape = ToolOutline.of(tool)._replace(needs_approval=approval)
         if not _is_large(shape):
             return await run_in_own_thread(make_text, form, name, shape, self._language, abandon_on_cancel=True)
         try:

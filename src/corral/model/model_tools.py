@@ -14,6 +14,7 @@ from corral.events import OnEvent
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
 from corral.model.catalog import Catalog
+from corral.rendering.lists import both, either
 from corral.results import ExecutionResult
 from corral.tools import Tool, ToolCall, ToolRegistry, define_tool
 from corral.tools.json_schema.document_schema import PendingValidation
@@ -177,13 +178,13 @@ class Surroundings:
         ]
         sentences = [
             *([f"You may import {importable}."] if importable else []),
-            *([f"No {_join(absent, 'or')}."] if absent else []),
+            *([f"No {either(absent)}."] if absent else []),
             *self._limits(),
         ]
         lines = [" ".join(sentences)] if sentences else []
         if self.origins:
             clients = [*_CLIENTS[language], *(each for each in _PYTHON_CLIENTS if each in self.packages)]
-            named = _join([f"`{each}`" for each in clients], "and")
+            named = both([f"`{each}`" for each in clients])
             verb = "sends" if len(clients) == 1 else "send"
             lines.append(f"{named} {verb} requests to {', '.join(self.origins)} and nowhere else.")
         if self.mounts:
@@ -201,22 +202,22 @@ class Surroundings:
         named = [f"`{name}`" for name in self.packages]
         if library := _LIBRARY[language]:
             library = library if self.standard_library else f"some modules of {library}"
-            return _join([*named, f"{library} of Python {self.python}" if self.python else library], "and")
+            return both([*named, f"{library} of Python {self.python}" if self.python else library])
         if not (self.mounts or named):
             return None
         files = "`fs`, " if self.mounts else ""
-        return _join([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"], "and")
+        return both([*named, f"parts of node such as {files}`path`, `stream` and `zlib`"])
 
     def _limits(self) -> list[str]:
         limits = [] if self.calls is None else [f"{self.calls} calls"]
         limits += [] if self.seconds is None else [f"{self.seconds:g} s"]
-        return [f"At most {_join(limits, 'and')}."] if limits else []
+        return [f"At most {both(limits)}."] if limits else []
 
     def _file_names(self) -> str:
         plain = [name for name in self.files if len(name) <= _MAX_NAME_CHARACTERS and _PLAIN_NAME.fullmatch(name)]
         shown = [f"`{name}`" for name in plain[:_NAMES_SHOWN]]
         more = len(self.files) - len(shown)
-        return f" There are {_join([*shown, *([f'{more} more'] if more else [])], 'and')}." if self.files else ""
+        return f" There are {both([*shown, *([f'{more} more'] if more else [])])}." if self.files else ""
 
     def _skill_lines(self) -> list[str]:
         """Returns a line for each skill, as many as fit."""
@@ -226,11 +227,6 @@ class Surroundings:
         shown = [line for number, line in enumerate(lines) if sum(map(len, lines[: number + 1])) <= _SKILLS_CHARS]
         more = [f"- and {len(lines) - len(shown)} more"] if len(shown) < len(lines) else []
         return ["Skills are folders with instructions, in SKILL.md, and modules to import:", *shown, *more]
-
-
-def _join(items: Sequence[str], last: str) -> str:
-    """Joins items as a sentence does, with a word before the last one."""
-    return f" {last} ".join(each for each in (", ".join(items[:-1]), *items[-1:]) if each)
 
 
 _NOWHERE = Surroundings()

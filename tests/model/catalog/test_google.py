@@ -12,7 +12,7 @@ from tree_sitter_typescript import language_typescript as typescript_grammar
 
 from corral.model import Catalog
 from corral.model.catalog import estimated_tokens
-from corral.model.printing.printers import declare, one_line
+from corral.model.printing.printers import DegreePrinter, one_line
 from corral.tools import ToolRegistry
 from corral.types import Language
 from tests.model.catalog.google import COUNT, google_tools
@@ -69,7 +69,7 @@ def test_one_in_fifty_can_be_described(registry: ToolRegistry, language: Languag
     grammar = python_grammar() if language == "python" else typescript_grammar()
     parser = Parser(Grammar(grammar))
     for name, tool in islice(registry.snapshot().items(), 0, None, 50):
-        declared = declare({name: tool}, language)
+        declared = DegreePrinter({name: tool}, language).declare_whole()
         assert not parser.parse(declared.encode()).root_node.has_error, name
         assert name.name in declared
         line = one_line(name, tool, language)

@@ -112,13 +112,6 @@ def _in_depth(signature: Signature, depth: _Depth) -> Signature:
     )
 
 
-def in_depth(signature: Signature, levels: int) -> tuple[Signature, bool]:
-    """Returns the signature with `levels` levels of objects in its output, and True if there are more."""
-    shortening = _Shortening(whole=True)
-    shown = shortening.shape(signature.output, levels)
-    return (signature._replace(output=shown), True) if shortening.elides else (signature, False)
-
-
 class _Shortening:
     """Shortens a shape. With `whole`, only cuts off objects that are too deep, and keeps all details of the others."""
 
@@ -243,7 +236,7 @@ class DegreePrinter:
     """Prints the tools of one text at any degree. Reads each tool when it is first needed."""
 
     def __init__(self, tools: Mapping[ToolName, ToolShape], language: Language) -> None:
-        self._tools = dict(tools)
+        self._tools = tools
         self._printer = _PRINTERS[language]
         self._definitions = Definitions()
         self._whole: dict[ToolName, Signature] = {}
@@ -251,9 +244,6 @@ class DegreePrinter:
         self._weights: dict[ToolName, tuple[int, int]] = {}
         self._heavy_room = _MOST_HEAVY
         self._last: tuple[Mapping[ToolName, Degree] | None, str] = None, ""
-
-    def add(self, tools: Mapping[ToolName, ToolShape]) -> None:
-        self._tools |= tools
 
     def declare(self, degrees: Mapping[ToolName, Degree]) -> str:
         """Declares `tools` with the tools of a higher degree than `NAMED`, and the types that they mention."""
@@ -309,23 +299,17 @@ class DegreePrinter:
         return self._short[name]._replace(doc=doc)
 
 
-def declare(tools: Mapping[ToolName, ToolShape], language: Language) -> str:
-    """Declares `tools`, and the types that they mention."""
-    return DegreePrinter(tools, language).declare(dict.fromkeys(tools, Degree.FULL))
-
-
 def declare_in_depth(name: ToolName, tool: ToolShape, language: Language, depth: int) -> str:
     """Declares `tools` with one tool, the types that it mentions, and `depth` levels of objects of its result."""
     printer = _PRINTERS[language]
     whole = read_signature(name, tool, printer.language, Definitions())
-    shown, is_cut = in_depth(whole, depth)
-    remark = f"Objects in the result are shown {_levels(depth)} deep; describe it with a greater depth to see more.\n"
+    shortening = _Shortening(whole=True)
+    output = shortening.shape(whole.output, depth)
+    shown = whole._replace(output=output) if shortening.elides else whole
+    levels = f"{depth} level{'' if depth == 1 else 's'}"
+    remark = f"Objects in the result are shown {levels} deep; describe it with a greater depth to see more.\n"
     declared = printer.declare(share({name: shown}, printer.language))
-    return comment_lines(remark, language) + declared if is_cut else declared
-
-
-def _levels(depth: int) -> str:
-    return "1 level" if depth == 1 else f"{depth} levels"
+    return comment_lines(remark, language) + declared if shortening.elides else declared
 
 
 def declare_short(tools: Mapping[ToolName, ToolShape], language: Language) -> str:

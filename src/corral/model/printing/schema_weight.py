@@ -24,17 +24,8 @@ _DEFINITIONS = ("$defs", "definitions")
 
 
 def weight(tool: Tool) -> int:
-    """Returns the number of members, items and strings in a tool's schemas. Stops counting at the maximum."""
-    waiting: list[Any] = [tool.input_schema, tool.output_schema]
-    total = 0
-    while waiting and total <= MAX_WEIGHT:
-        each = waiting.pop()
-        total += _own_weight(each)
-        if isinstance(each, dict):
-            waiting += cast("dict[str, Any]", each).values()
-        elif isinstance(each, list):
-            waiting += cast("list[Any]", each)
-    return total
+    """Returns the weight of a tool's schemas."""
+    return reachable_weight(tool.input_schema) + reachable_weight(tool.output_schema)
 
 
 def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
@@ -87,10 +78,7 @@ def _own_weight(part: object) -> int:
 
 def outline(tool: ToolShape) -> ToolOutline:
     """Returns the tool with its parameter names, but without types."""
-    names = _outline_schema(tool.input_schema)
-    return ToolOutline(
-        tool.description, names, None, tool.needs_approval, tool.stream, tool.rate_limit, policy=tool.policy
-    )
+    return ToolOutline.of(tool)._replace(input_schema=_outline_schema(tool.input_schema), output_schema=None)
 
 
 def _outline_schema(schema: JsonSchema | None) -> JsonSchema | None:

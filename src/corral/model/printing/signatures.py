@@ -60,6 +60,10 @@ class ToolOutline(NamedTuple):
     returns_bytes: bool = False
     policy: str = ""
 
+    @classmethod
+    def of(cls, tool: ToolShape) -> ToolOutline:
+        return cls(*(getattr(tool, name) for name in cls._fields))
+
 
 class Signature(NamedTuple):
     input: Shape
