@@ -451,6 +451,8 @@ async def test_an_id_whose_host_is_lost_goes_on_and_one_that_runs_is_held(world:
         await world.stopped.wait()
         with pytest.raises(HeldElsewhere, match="a runs on another host"):
             await execute()
+        with pytest.raises(ConfigError, match="after='a' still runs; wait for its end, or cancel it"):
+            await corral.execute(source, after="a", context=ANN)
         tasks.cancel_scope.cancel()
     world.stops = None
     assert (await corral.execute(source, durable=True, context=ANN, execution_id="a")).value == 10
@@ -661,7 +663,7 @@ async def test_a_change_that_the_failed_program_had_started_is_asked_about(world
 
 
 async def test_what_a_chain_of_failed_programs_changed_is_not_repeated_also_after_a_pause(
-    world: World, corral: Corral
+    world: World, corral: Corral, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = "await tools.put({ n: 1 }); await tools.put({ n: 2 })"
     first = await corral.execute(f"{both}; await tools.put({{ n: 1 }}); throw 1", durable=True)
@@ -673,6 +675,9 @@ async def test_what_a_chain_of_failed_programs_changed_is_not_repeated_also_afte
     await corral.executions.settle(paused.execution_id, {2: Approved()})
     result = await corral.executions.resume(paused.execution_id)
     assert (result.status, world.done) == ("succeeded", [1, 2, 1, 3, 2, 1])
+    monkeypatch.setattr("corral.running.executions._MOST_EARLIER", 1)
+    with pytest.raises(ConfigError, match="1 executions before it have failed; start anew"):
+        await corral.execute(both, after=second.execution_id)
 
 
 async def test_a_model_s_next_program_does_not_repeat_what_its_failed_one_changed(world: World, corral: Corral) -> None:
@@ -758,6 +763,10 @@ async def test_a_damaged_row_is_named_and_nothing_runs(world: World, warm_deno: 
             database.execute("UPDATE calls SET body = zeroblob(80) WHERE sequence = 1")
         with pytest.raises(LedgerDamaged, match="call 1 done 0 cannot be read: it is not sealed"):
             await corral.executions.resume(paused.execution_id)
+        with sqlite3.connect(tmp_path / "runs.db") as database:
+            database.execute("UPDATE executions SET user_id = 'bob'")
+        with pytest.raises(LedgerDamaged, match=f"the owner of {paused.execution_id} in the ledger was altered"):
+            await corral.executions.waiting(user_id="bob")
     assert world.done == [1]
 
 

@@ -74,6 +74,35 @@ async def test_a_host_resumes_what_others_have_lost(
     assert world.done == [1, 1]
 
 
+async def test_what_another_host_has_resumed_meanwhile_is_left_to_it(world: World, warm_deno: DenoSandbox) -> None:
+    started, go, ledger = anyio.Event(), anyio.Event(), MemoryLedger()
+
+    @tool(read_only=True)
+    async def look(n: int) -> int:
+        started.set()
+        await go.wait()
+        return n
+
+    async with world.corral(warm_deno, ledger) as corral:
+        world.stops = "before"
+        reading = await world.crash(corral, "return await tools.look({ n: 1 })")
+        world.stops = "before"
+        changing = await world.crash(corral, "return await tools.put({ n: 2 })")
+    tools = [look, *(each for each in world.tools if each.name != "look")]
+    results = list[Any]()
+    async with world.corral(warm_deno, ledger, tools=tools) as slow, world.corral(warm_deno, ledger) as other:
+
+        async def resume(each: Corral) -> None:
+            results.extend(await each.executions.resume_lost(at_once=1))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(resume, slow)
+            await started.wait()
+            await resume(other)
+            go.set()
+    assert [(each.execution_id, each.status) for each in results] == [(changing, "paused"), (reading, "succeeded")]
+
+
 async def test_a_program_that_its_hosts_die_of_is_not_resumed_for_ever(
     world: World, warm_deno: DenoSandbox, tmp_path: Path
 ) -> None:
