@@ -161,9 +161,9 @@ async def _measure_units(corral: Corral, worker: WorkerProcess, inputs: Inputs) 
     inputs.worker_call = max(0.0, there[sources[1]] - there[sources[0]]) / 100
     (fleet, node) = _fleet(1)
     state = {"others": 9, "capacity": 64, "draining": False, "release": "0.1.0"}
-    payload = json_record(Kind.STATE, {**state, "guests": {"typescript": [guest_digest("typescript"), "namespaces"]}})[
-        5:
-    ]
+    payload = json_record(
+        Kind.STATE, {**state, "guests": {"typescript": [guest_digest("typescript"), "namespaces", "deno 2.5.6"]}}
+    )[5:]
     began = time.process_time()
     for _ in range(2000):
         node[0].states = 0
@@ -184,7 +184,7 @@ def _fleet(count: int, capacity: int = 128) -> tuple[Fleet, list[Node]]:
     for number in range(count):
         node = fleet.nodes[f"w{number}:1"] = Node(f"w{number}:1")
         node.capacity = capacity
-        node.guests["typescript"] = guest_digest("typescript"), "namespaces"
+        node.guests["typescript"] = guest_digest("typescript"), "namespaces", "deno 2.5.6"
     return fleet, [*fleet.nodes.values()]
 
 

@@ -14,7 +14,7 @@ MATRIX: dict[str, int] = {
     "chat": 8,
     "checking": 24,
     "cli": 17,
-    "cluster": 32,
+    "cluster": 36,
     "docs": 15,
     "e2e": 107,
     "egress": 1,

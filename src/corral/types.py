@@ -599,6 +599,8 @@ class Exit:
     unawaited: tuple[Unawaited, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     dropped_log_bytes: int = 0
+    lost: bool = False
+    """True if the connection to the sandbox's machine was lost, which says nothing about the program."""
 
 
 @dataclass(frozen=True, slots=True)

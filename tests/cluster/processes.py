@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from cryptography import x509
@@ -26,7 +27,7 @@ SECRET = "a secret of the tests' workers"
 
 
 class WorkerProcess:
-    """A worker. `address` is known once it accepts hosts."""
+    """A worker. Asking for its `address` waits until it accepts hosts, so that several can start at the same time."""
 
     def __init__(self, *options: str, capacity: int = 64, python: Sequence[str] = ("-c", _MAIN)) -> None:
         ours, self._lifeline = os.pipe()
@@ -41,9 +42,16 @@ class WorkerProcess:
             text=True,
         )
         os.close(ours)
-        assert self.process.stdout is not None
-        self.address = self._line().removeprefix("corral worker at ")
-        self.probes = self._line().removeprefix("probes at ") if "--probe-port" in options else ""
+
+    @cached_property
+    def address(self) -> str:
+        return self._line().removeprefix("corral worker at ")
+
+    @cached_property
+    def probes(self) -> str:
+        """URL of its probes, if it has a --probe-port."""
+        assert self.address
+        return self._line().removeprefix("probes at ")
 
     def _line(self) -> str:
         assert self.process.stdout is not None

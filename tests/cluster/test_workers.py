@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 import pytest
@@ -53,6 +53,8 @@ from corral.cluster.wire import (
 from corral.cluster.worker import Worker
 from corral.errors import ConfigError, StartFailed
 from corral.guest import FrameKind, encode_frame
+from corral.languages import LANGUAGES
+from corral.ledger import MemoryLedger
 from corral.sandboxes import CPythonSandbox
 from corral.types import Owner, SandboxConfig
 from tests.cluster.processes import SECRET, WorkerProcess, make_certificates
@@ -69,16 +71,29 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-def start() -> Generator[Callable[..., WorkerProcess]]:
-    """Starts workers, and ends them after the test."""
-    workers: list[WorkerProcess] = []
+_BEATS_OFTEN = """
+import sys
+from corral.cluster import worker
+from corral.cli import main
+worker._ALIVE_BEATS = 1
+sys.exit(main())
+"""
 
-    def started(*options: str, **settings: Any) -> WorkerProcess:
-        workers.append(WorkerProcess("--warm", "python", *options, **settings))
-        return workers[-1]
 
-    yield started
+@pytest.fixture(scope="module")
+def start() -> Generator[Callable[[], WorkerProcess]]:
+    """Returns workers that tests may end. Two of them start in advance, at the same time as `shared`."""
+    begin = partial(WorkerProcess, "--warm", "python", "--probe-port", "0")
+    workers = [begin(), begin()]
+    spares = [*workers]
+
+    def start() -> WorkerProcess:
+        if not spares:
+            workers.append(begin())
+            return workers[-1]
+        return spares.pop()
+
+    yield start
     for worker in workers:
         worker.end()
 
@@ -86,7 +101,7 @@ def start() -> Generator[Callable[..., WorkerProcess]]:
 @pytest.fixture(scope="module")
 def shared() -> Generator[WorkerProcess]:
     """A worker with four places, which tests leave as it is."""
-    worker = WorkerProcess("--warm", "python", "--probe-port", "0", capacity=4)
+    worker = WorkerProcess("--warm", "python", "--probe-port", "0", capacity=4, python=("-c", _BEATS_OFTEN))
     yield worker
     worker.end()
 
@@ -146,12 +161,22 @@ async def held(corral: Corral, gate: Gate, count: int) -> AsyncGenerator[list[Ex
         pytest.param(signal.SIGSTOP, marks=pytest.mark.matrix("a worker that says nothing is lost as a killed one is")),
     ],
 )
-async def test_a_lost_worker_ends_its_executions_with_one_line_in_the_log(
+async def test_a_lost_worker_ends_its_executions_with_one_line_in_the_log_and_durable_ones_go_on(
     start: Callable[..., WorkerProcess], shared: WorkerProcess, how: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, gate = start(), Gate()
-    async with corral_over(first.address, shared.address, gate=gate) as corral:
-        async with held(corral, gate, 6) as results:
+    first, gate, durable, count = start(), Gate(), list[ExecutionResult](), 0
+    sandbox = WorkerSandbox([first.address, shared.address], secret=SECRET, containment="landlock")
+    async with Corral([gate.tool], sandbox=sandbox, ledger=MemoryLedger(), resume_on_loss=True, check=False) as corral:
+
+        async def go_on() -> None:
+            durable.append(await run(corral, WAITING, durable=True))
+
+        async with anyio.create_task_group() as tasks, held(corral, gate, 6) as results:
+            for _ in range(3):  # `shared` has one place left
+                tasks.start_soon(go_on)
+            await until(lambda: gate.callers == 9)
+            [lost] = [node for node in sandbox.nodes() if node.address == first.address]
+            count = lost.mine
             first.signal(how)
             await until(lambda: any(code_of(each) == "sandbox_lost" for each in results))
             gate.opened.set()
@@ -161,17 +186,19 @@ async def test_a_lost_worker_ends_its_executions_with_one_line_in_the_log(
     reason = "it hung up" if how == signal.SIGKILL else "no word for 1."
     expected = f"the sandbox is lost: worker {first.address}: {reason}"
     assert all(each.error.message.startswith(expected) for each in results if each.error)
+    assert [each.value for each in durable] == [1, 1, 1]
     assert after.value == 7
     lines = [each for each in caplog.records if first.address in each.getMessage() and "is lost" in each.getMessage()]
     assert len(lines) == 1
-    assert f"its {codes['sandbox_lost']} executions are lost" in lines[0].getMessage()
+    assert f"its {count} executions are lost" in lines[0].getMessage()
+    assert count >= codes["sandbox_lost"] + 2
     assert not [each for each in caplog.records if each.exc_info]
 
 
 async def test_a_host_that_stood_still_loses_no_worker(shared: WorkerProcess) -> None:
     gate = Gate()
     async with corral_over(shared.address, gate=gate) as corral, held(corral, gate, 2) as results:
-        time.sleep(2.5 * SILENT_SECONDS)  # noqa: ASYNC251  # the whole process stands still
+        time.sleep(1.5 * SILENT_SECONDS)  # noqa: ASYNC251  # the whole process stands still
         for _ in range(20):  # turns of the loop, in which the timers that are late run
             await anyio.lowlevel.checkpoint()
         gate.opened.set()
@@ -181,7 +208,7 @@ async def test_a_host_that_stood_still_loses_no_worker(shared: WorkerProcess) ->
 async def test_a_drained_worker_finishes_its_programs_and_gets_no_more(
     start: Callable[..., WorkerProcess], shared: WorkerProcess
 ) -> None:
-    first, gate = start("--probe-port", "0"), Gate()
+    first, gate = start(), Gate()
     async with corral_over(first.address, shared.address, gate=gate) as corral:
         async with held(corral, gate, 3) as results:
             first.signal(signal.SIGTERM)
@@ -213,36 +240,29 @@ async def test_probes_show_health_and_metrics(shared: WorkerProcess) -> None:
         gate.opened.set()
 
 
-_BEATS_OFTEN = """
-import sys
-from corral.cluster import worker
-from corral.cli import main
-worker._ALIVE_BEATS = 1
-sys.exit(main())
-"""
-
-
 async def test_a_guest_that_reads_nothing_ends_with_its_execution(
-    start: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch
+    shared: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    calls = 0
+
     @tool(read_only=True)
     async def large() -> str:
         """Returns more than a pipe holds."""
+        nonlocal calls
+        calls += 1
         return "x" * 200_000
 
     monkeypatch.setattr(provider, "_CLOSE_SECONDS", 0.1)  # CLOSE waits behind the replies, so the host hangs up
-    worker = start("--probe-port", "0", python=("-c", _BEATS_OFTEN))
     source = "import asyncio, time\ncalls = [asyncio.create_task(tools.large()) for _ in range(60)]\n"
     source += "await calls[0]\ntime.sleep(1000)"
-    sandbox = WorkerSandbox([worker.address], secret=SECRET, containment="landlock")
-    async with Corral([large], sandbox=sandbox, limits=Limits(wall_seconds=2), check=False) as corral:
-        result = await run(corral, source)
-        assert code_of(result) == "program_timeout"
-        assert len(result.tool_calls) > 20, "more than the worker keeps for a guest"
-        metrics = worker.probes.replace("/health", "/metrics")
-        await until(
-            lambda: {"corral_worker_live 0", "corral_worker_guests_total 1"} <= set(probe(metrics)[1].split("\n"))
-        )
+    sandbox = WorkerSandbox([shared.address], secret=SECRET, containment="landlock")
+    metrics = shared.probes.replace("/health", "/metrics")
+    async with Corral([large], sandbox=sandbox, check=False) as corral:
+        async with corral.start(source, language="python") as program:
+            await until(lambda: calls > 20)  # more than the worker keeps for a guest
+            await until(lambda: "corral_worker_live 1" in probe(metrics)[1].split("\n"))
+            program.cancel()
+        await until(lambda: "corral_worker_live 0" in probe(metrics)[1].split("\n"))
 
 
 # --- places
@@ -279,7 +299,7 @@ def fleet_of(*capacities: int, discover: Discover | None = None) -> Fleet:
     for number, capacity in enumerate(capacities):
         node = fleet.nodes[f"w{number}:1"] = Node(f"w{number}:1")
         node.capacity = capacity
-        node.guests["typescript"] = guest_digest("typescript"), "namespaces"
+        node.guests["typescript"] = guest_digest("typescript"), "namespaces", "deno 1"
     return fleet
 
 
@@ -309,7 +329,7 @@ async def test_two_hundred_wait_in_order_and_tenants_take_turns() -> None:
 async def test_who_waits_for_one_language_does_not_delay_another() -> None:
     fleet = fleet_of(1, 1)
     python, typescript = fleet.nodes.values()
-    python.guests = {"python": (guest_digest("python"), "namespaces")}
+    python.guests = {"python": (guest_digest("python"), "namespaces", "cpython 3")}
     waiting = Ticket(SandboxConfig(language="python"), "landlock")
     assert await fleet.place(Ticket(SandboxConfig(language="python"), "landlock"), 0) is python
     async with anyio.create_task_group() as tasks:
@@ -331,6 +351,19 @@ async def test_a_user_returns_to_the_same_worker_until_it_has_too_much() -> None
     many = Counter([(await fleet.place(ticket("u0"), 1)).address for _ in range(60)])
     assert max(many.values()) <= 0.5 * 60
     assert max(node.load for node in fleet.nodes.values()) <= 1.25 * 25
+
+
+async def test_durable_programs_run_only_on_workers_with_the_engine_of_the_host() -> None:
+    fleet = fleet_of(1, 1)
+    config = SandboxConfig(language="typescript", durable=True)
+    with pytest.raises(StartFailed, match="worker w0:1 has deno 1, and durable executions of this host need deno 2"):
+        await fleet.place(Ticket(config, "landlock"), 0)
+    other = fleet.nodes["w1:1"]
+    other.guests["typescript"] = (
+        *other.guests["typescript"][:2],
+        WorkerSandbox(["w:1"], secret=SECRET).engine_version(config),
+    )
+    assert await fleet.place(Ticket(config, "landlock"), 0) is other
 
 
 async def test_a_start_that_is_given_up_leaves_no_place_and_no_ticket() -> None:
@@ -367,25 +400,19 @@ async def test_a_worker_that_discovery_names_again_is_used_again() -> None:
 # --- workers and hosts that do not fit
 
 
-_OTHER_GUEST = """
-import sys
-from corral.cluster import worker
-from corral.cli import main
-worker.guest_digest = lambda language: "0" * 32
-sys.exit(main())
-"""
-
-
-async def test_a_worker_of_another_release_is_left_out(
-    start: Callable[..., WorkerProcess], shared: WorkerProcess
-) -> None:
-    old = start(python=("-c", _OTHER_GUEST))
-    async with corral_over(old.address, shared.address) as corral:
-        assert [(await run(corral)).value for _ in range(4)] == [1] * 4
-    with pytest.raises(StartFailed) as raised:
-        async with corral_over(old.address) as corral:
-            await run(corral)
-    assert f"worker {old.address} has corral 0.1.0 with another guest; update it or this host" in str(raised.value)
+async def test_a_worker_of_another_release_is_left_out(shared: WorkerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Liar, "guests", {"python": ["0" * 32, "namespaces", "cpython 3"]})
+    server = await asyncio.get_running_loop().create_server(partial(Liar, says()), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    try:
+        async with corral_over(f"{host}:{port}", shared.address) as corral:
+            assert [(await run(corral)).value for _ in range(4)] == [1] * 4
+        with pytest.raises(StartFailed) as raised:
+            async with corral_over(f"{host}:{port}") as corral:
+                await run(corral)
+    finally:
+        server.close()
+    assert f"worker {host}:{port} has corral 9 with another guest; update it or this host" in str(raised.value)
 
 
 async def test_a_host_with_another_secret_is_told_so(shared: WorkerProcess) -> None:
@@ -470,7 +497,7 @@ def test_the_doctor_examines_a_worker(
 async def test_a_worker_that_fails_to_serve_a_guest_hangs_up(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = Worker(secret=SECRET.encode(), capacity=1)
     state = {"others": 0, "capacity": 1, "draining": False, "release": "9"}
-    guests = {"python": [guest_digest("python"), "namespaces"]}
+    guests = {"python": [guest_digest("python"), "namespaces", "cpython 3"]}
 
     def with_guests(_: bytes) -> bytes:
         return json_record(Kind.STATE, {**state, "guests": guests})
@@ -495,6 +522,8 @@ async def test_a_worker_that_fails_to_serve_a_guest_hangs_up(monkeypatch: pytest
 class Liar(Peer):
     """Speaks the protocol up to OPEN, and then what the test says. `state` answers as control."""
 
+    guests: ClassVar = {language: [guest_digest(language), "namespaces", "1"] for language in LANGUAGES}
+
     def __init__(self, lie: Callable[[Liar], None]) -> None:
         super().__init__()
         self.lie = lie
@@ -510,8 +539,7 @@ class Liar(Peer):
         self.bound = MAX_RECORD
         self.take = self.asked
         if payload[PROOF_BYTES + NONCE_BYTES :] == b"control":
-            guests = {language: [guest_digest(language), "namespaces"] for language in ("typescript", "python")}
-            state = {"others": 0, "capacity": 8, "draining": False, "release": "9", "guests": guests}
+            state = {"others": 0, "capacity": 8, "draining": False, "release": "9", "guests": self.guests}
             self.write(json_record(Kind.STATE, state))
             asyncio.get_running_loop().create_task(self.beat(json_record(Kind.STATE, state)))
 
@@ -595,7 +623,7 @@ async def test_a_worker_that_lies_ends_its_own_execution_only(name: str, caplog:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         async with corral_over(f"{host}:{port}") as corral:
-            result = await run(corral, limits=Limits(wall_seconds=1 if not codes else 30))
+            result = await run(corral, limits=Limits(wall_seconds=30 if codes else 0.3))
             if codes:
                 assert code_of(result) in codes, result
             else:  # it is answered like any program's call of a tool that does not exist

@@ -3,7 +3,7 @@
 It runs a program whose changes are lines of a file, or continues with the one that another such host began; decides on
 all that waits; and writes a line before and after each step. In the change with the number STOP it waits for its death.
 KEEP keeps what has reached the disk: `nothing`, or `commits` for copies of the database after each durable transaction;
-or it is the URL of a database in PostgreSQL.
+or it is the URL of a database in PostgreSQL. Programs run on the worker whose address is in WORKERS, if that is set.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import anyio
 from typing_extensions import override
 
 from corral import Approved, Corral, ExecutionResult, Tool, tool
+from corral.cluster import WorkerSandbox
 from corral.ledger import Ledger, PostgresLedger, SqliteLedger
 from corral.tools import ToolCall
 from corral.types import Language, Retry, Settled
@@ -167,7 +168,9 @@ async def main(path: str, language: Any, stop: str, keep: str) -> None:
     if keep == "commits":
         ledger = Copied(folder.ledger, keys=KEYS)
         ledger.copies = folder.copies
-    async with Corral(folder.tools(int(stop)), ledger=ledger, check=False) as corral:
+    workers = os.environ.get("WORKERS")
+    sandbox = "auto" if workers is None else WorkerSandbox([workers], containment="landlock")
+    async with Corral(folder.tools(int(stop)), sandbox=sandbox, ledger=ledger, check=False) as corral:
         await finish(corral, folder, language)
 
 

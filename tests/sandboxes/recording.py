@@ -86,6 +86,10 @@ class Recording(GuestJournal):
         await (self._finish.wait() if self.of else anyio.sleep(0.05))
 
     @override
+    def lost(self) -> None:
+        pass
+
+    @override
     def finishing(self) -> None:
         self.replies.append((0, Reply()))
 

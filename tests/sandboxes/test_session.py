@@ -276,6 +276,7 @@ class SlowLink:
     """A guest that writes the test's frames, and reads nothing after START until released."""
 
     nonce = bytes(16)
+    lost = ""
 
     def __init__(self) -> None:
         self.receive: Callable[[bytes], None] = lambda data: None

@@ -49,7 +49,7 @@ async def _examine(address: str, tls: ssl.SSLContext | None, server_name: str | 
 def _state(node: Node, proof: str) -> Iterator[Finding]:
     yield True, node.address, f"reached; both sides proved themselves by {proof}"
     fits = all(
-        digest == guest_digest(language) for language, (digest, _) in node.guests.items() if language in _PROGRAMS
+        digest == guest_digest(language) for language, (digest, *_) in node.guests.items() if language in _PROGRAMS
     )
     guests = "the same guests" if fits else "other guests: update it or this host"
     yield fits, "release", f"corral {node.release} there, {version('corral')} here, {guests}"

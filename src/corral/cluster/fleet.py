@@ -25,6 +25,7 @@ from corral.cluster.wire import (
     Kind,
     Peer,
     WireError,
+    engine_version,
     guest_digest,
     nonce,
     parsed,
@@ -62,10 +63,11 @@ _MOST_STATES = 250
 _OVERLOAD = 1.25
 """Factor of the mean load up to which an owner returns to the same worker."""
 _CANDIDATES = 8
+_ENGINE_CHARS = 100
 _SUM_SECONDS = 0.1
 
 
-_Lane: TypeAlias = tuple[Owner | str | None, Language, frozenset[str]]
+_Lane: TypeAlias = tuple[Owner | str | None, Language, bool, frozenset[str]]
 
 
 class Node:
@@ -90,12 +92,14 @@ class Node:
         self.is_named = True
         """False while the discovery of workers leaves it out: it takes no more, and its programs end."""
         self.release = "?"
-        self.guests: dict[str, tuple[str, Tier]] = {}
-        """Digest of the guest and tier of the programs, by language."""
+        self.guests: dict[str, tuple[str, Tier, str]] = {}
+        """Digest of the guest, tier of the programs, and version of the engine, by language."""
         self.heard = 0.0
         self.states = 0
         self.hung_up = 0
         """Guests whose connection was lost since the last tick, while the worker was not."""
+        self.suspects = 0
+        """The same in the time between the two ticks before: the worker's end can take a moment to show."""
         self.lost: str | None = None
 
     @property
@@ -107,7 +111,7 @@ class Node:
         can_take = self.lost is None and self.is_named and not self.draining
         return self.capacity - self.mine - self.others if can_take else 0
 
-    def unfit(self, language: Language, required: Tier) -> str | None:
+    def unfit(self, language: Language, required: Tier, *, durable: bool = False) -> str | None:
         """Returns the reason why it cannot run such a program; None if it can."""
         guest = self.guests.get(language)
         if guest is None:
@@ -116,23 +120,29 @@ class Node:
             return f"worker {self.address} has corral {self.release} with another guest; update it or this host"
         if not reaches(guest[1], required):
             return f"worker {self.address} runs {language} in tier {guest[1]!r}, below {required!r}"
+        if durable and guest[2] != (engine := engine_version(language)):
+            return f"worker {self.address} has {guest[2]}, and durable executions of this host need {engine}"
         return None
 
 
 class Ticket:
     """Request for a place."""
 
-    __slots__ = ("excluded", "language", "owner", "place", "tier")
+    __slots__ = ("durable", "excluded", "language", "owner", "place", "tier")
 
     def __init__(self, config: SandboxConfig, tier: Tier) -> None:
         self.owner: Owner | None = config.owner
         self.language: Language = config.language
         self.tier: Tier = tier
+        self.durable = config.durable
         self.excluded: set[str] = set()
         self.place: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
 
     def accepts(self, node: Node) -> bool:
-        return node.address not in self.excluded and node.unfit(self.language, self.tier) is None
+        return node.address not in self.excluded and self.unfit(node) is None
+
+    def unfit(self, node: Node) -> str | None:
+        return node.unfit(self.language, self.tier, durable=self.durable)
 
 
 class Fleet:
@@ -272,7 +282,7 @@ class Fleet:
         if self.nodes.get(node.address) is node:
             del self.nodes[node.address]
             self._forget_order()
-            lost = len(node.live) + node.hung_up
+            lost = len(node.live) + node.hung_up + node.suspects
             if not self._closed and (lost or (node.is_named and not node.draining)):
                 text = f"; its {lost} executions are lost" if lost else ""
                 logger.warning("worker %s is lost: %s%s", node.address, reason, text)
@@ -288,9 +298,9 @@ class Fleet:
             node.states = 0
             if now - node.heard > SILENT_SECONDS:
                 self._lose(node, f"no word for {now - node.heard:.1f} s")
-            elif node.hung_up:
-                logger.warning("worker %s ended %d guests without a reason", node.address, node.hung_up)
-                node.hung_up = 0
+            elif node.suspects:
+                logger.warning("worker %s ended %d guests without a reason", node.address, node.suspects)
+            node.suspects, node.hung_up = node.hung_up, 0
         self._next_tick = now + _TICK_SECONDS
         self._tick = self._loop.call_at(self._next_tick, self._watch)
 
@@ -427,7 +437,7 @@ class Fleet:
 
     def _expect_some(self, ticket: Ticket) -> None:
         """Raises `StartFailed` if all known workers are unfit for the program."""
-        reasons = [node.unfit(ticket.language, ticket.tier) for node in self.nodes.values()]
+        reasons = [ticket.unfit(node) for node in self.nodes.values()]
         if reasons and all(reasons):
             raise StartFailed(f"no worker can run the program: {reasons[0]}")
 
@@ -525,17 +535,17 @@ class Fleet:
 def _lane(ticket: Ticket) -> _Lane:
     owner = ticket.owner
     tenant = owner if owner is None or owner.organization_id is None else owner.organization_id
-    return tenant, ticket.language, frozenset(ticket.excluded)
+    return tenant, ticket.language, ticket.durable, frozenset(ticket.excluded)
 
 
-def _guests(content: Any) -> dict[str, tuple[str, Tier]]:
-    guests: dict[str, tuple[str, Tier]] = {}
+def _guests(content: Any) -> dict[str, tuple[str, Tier, str]]:
+    guests: dict[str, tuple[str, Tier, str]] = {}
     if not isinstance(content, dict):
         raise WireError("it sent a malformed state")
     for language, value in list(cast("dict[str, object]", content).items())[:8]:
         match value:
-            case [str() as digest, str() as tier] if tier in TIERS:
-                guests[language] = digest, tier
+            case [str() as digest, str() as tier, str() as engine] if tier in TIERS:
+                guests[language] = digest, tier, engine[:_ENGINE_CHARS]
             case _:
                 raise WireError("it sent a malformed state")
     return guests

@@ -9,8 +9,11 @@ import math
 import secrets
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import ClassVar, cast
 from weakref import WeakKeyDictionary
+
+from typing_extensions import override
 
 from corral.arguments import checked
 from corral.cluster.fleet import Discover, Fleet, Node, Ticket
@@ -21,6 +24,7 @@ from corral.cluster.wire import (
     Peer,
     WireError,
     checked_secret,
+    engine_version,
     guest_digest,
     json_record,
     parsed,
@@ -35,7 +39,7 @@ from corral.errors import ConfigError, StartFailed
 from corral.guest.python.frames import PROTOCOL
 from corral.jail.spaces import SpaceHost
 from corral.sandboxes import FramedProvider, GuestChannel, GuestFiles, PostMortem, Sandbox, SandboxProvider
-from corral.types import Language, LimitName, SandboxConfig
+from corral.types import Capabilities, Language, LimitName, SandboxConfig
 
 _OPEN_SECONDS = 35.0
 _CLOSE_SECONDS = 5.0
@@ -114,6 +118,15 @@ class WorkerSandbox(FramedProvider):
         )
         self.start_timeout_seconds = wait_seconds + _OPEN_SECONDS
         self._fleets: WeakKeyDictionary[asyncio.AbstractEventLoop, Fleet] = WeakKeyDictionary()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, durable=True)
+
+    @override
+    def engine_version(self, config: SandboxConfig) -> str:
+        """Returns the version of this host's engine. Durable executions run only on workers with the same one."""
+        return engine_version(config.language)
 
     async def warm(self, config: SandboxConfig) -> None:
         await super().warm(config)
@@ -205,6 +218,7 @@ class WorkerSandbox(FramedProvider):
             "memory_mb": config.memory_mb,
             "tier": self._tier,
             "owner": owner,
+            **({"durable": True} if config.durable else {}),
         }
 
 

@@ -22,6 +22,8 @@ from importlib.metadata import version
 from typing import Any, cast
 
 from corral.errors import ConfigError
+from corral.sandboxes.cpython import interpreter_version
+from corral.sandboxes.deno import deno_version
 from corral.sandboxes.framed.guest_files import guest_files
 from corral.types import Language, SandboxConfig
 
@@ -349,6 +351,15 @@ def guest_digest(language: Language) -> str:
     for name, content in sorted(guest_files(SandboxConfig(language=language)).files.items()):
         digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
     return digest.hexdigest()[:32]
+
+
+def engine_version(language: Language) -> str:
+    """Returns the version of a language's engine here, which host and worker must have in common for a durable
+    execution."""
+    return _ENGINE_VERSIONS[language]()
+
+
+_ENGINE_VERSIONS: dict[Language, Callable[[], str]] = {"typescript": deno_version, "python": interpreter_version}
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -28,6 +28,7 @@ from corral.cluster.wire import (
     Kind,
     Peer,
     WireError,
+    engine_version,
     guest_digest,
     json_record,
     nonce,
@@ -74,6 +75,7 @@ class Opening(Frozen):
     tier: Tier
     owner: str | None = None
     """Keyed digest of the owner. A fork server serves only one."""
+    durable: bool = False
 
 
 class _RefusedError(Exception):
@@ -207,7 +209,9 @@ class Worker:
         others = self.live - self.of_hosts[host]
         state: dict[str, object] = {"others": others, "capacity": self.capacity, "draining": self.draining}
         state["release"] = release()
-        state["guests"] = {language: [guest_digest(language), tier] for language, tier in self._tiers.items()}
+        state["guests"] = {
+            language: [guest_digest(language), tier, engine_version(language)] for language, tier in self._tiers.items()
+        }
         return json_record(Kind.STATE, state)
 
     def tell(self) -> None:
@@ -242,7 +246,13 @@ class Worker:
         if self.live >= self.capacity:
             raise _RefusedError("full", f"all {self.capacity} places are taken")
         owner = None if opening.owner is None else Owner(None, opening.owner)
-        return SandboxConfig(language=opening.language, memory_mb=opening.memory_mb, required_tier=tier, owner=owner)
+        return SandboxConfig(
+            language=opening.language,
+            memory_mb=opening.memory_mb,
+            required_tier=tier,
+            owner=owner,
+            durable=opening.durable,
+        )
 
     async def _beat(self) -> None:
         for number in itertools.count(1):

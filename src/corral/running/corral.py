@@ -34,10 +34,11 @@ from corral.calls import (
 from corral.checking import Case, Checker, CheckResult
 from corral.concurrency.lifecycle import Lifecycle
 from corral.concurrency.task_groups import plain_task_group
+from corral.concurrency.task_owned import TaskOwnedContext
 from corral.concurrency.threads import expect_threads, run_shielded_in_thread
 from corral.containment import Tier
 from corral.errors import ConfigError, ProgramRejected, StartFailed, UnknownProvider
-from corral.events import Observation, OnEvent
+from corral.events import EventStream, Observation, OnEvent
 from corral.jail import LauncherClient
 from corral.jail.spaces import SpaceHost
 from corral.languages import LANGUAGES
@@ -52,7 +53,7 @@ from corral.programs.compiled import Compiler
 from corral.results import ExecutionResult
 from corral.running import Check, Execution, ExecutionRequest, Run, Runtime, check_mode, prepare
 from corral.running.execution import why_not_durable
-from corral.running.executions import Executions, earlier_calls, found_again
+from corral.running.executions import Executions, claimed, earlier_calls, found_again
 from corral.running.for_models import ForModels
 from corral.running.journal import Recording
 from corral.running.notebooks import Notebooks
@@ -132,6 +133,9 @@ class Corral(Lifecycle):
     `ledger` records durable executions (`execute(durable=True)`): a `Ledger`, the path of a SQLite database, or the
     URL of a PostgreSQL database. The keys in CORRAL_LEDGER_KEYS seal its values.
 
+    `resume_on_loss` continues durable executions by itself: in another sandbox if the connection to theirs is lost,
+    and, while this Corral is open, those whose host is lost (`executions.resume_lost`).
+
     `may_decide` says who has the right to decide by `executions.settle`; None: the host checks that itself.
 
     `telemetry` sends spans and metrics to OpenTelemetry, by default to the process's providers, if any.
@@ -184,6 +188,7 @@ class Corral(Lifecycle):
         approve: Approve | None = None,
         approval_seconds: float = 300.0,
         may_decide: MayDecide | None = None,
+        resume_on_loss: bool = False,
         tokens: Tokens | None = None,
         peers: PeerHosts | None = None,
         pipeline: Pipeline = pipeline,
@@ -269,6 +274,10 @@ class Corral(Lifecycle):
         if peers is not None:
             own = self._executions_among(None)
             self._peer_decisions = PeerDecisions(peers, runtime.parked.requests, own.settle)
+        if resume_on_loss and self._records is None:
+            raise ConfigError("resume_on_loss=True needs a ledger; make the Corral with Corral(ledger=...)")
+        self._resume_on_loss = resume_on_loss
+        self._resuming: TaskOwnedContext | None = None
         self._live: set[Execution] = set()
         self._sessions: set[OpenSession] = set()
         self._kept_sessions: KeptSessions | None = None
@@ -334,6 +343,8 @@ class Corral(Lifecycle):
         for execution in live:
             execution.cancel(final=False)
         with anyio.CancelScope(shield=True):
+            if self._resuming is not None:
+                await self._resuming.aclose()
             await runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
@@ -377,7 +388,7 @@ class Corral(Lifecycle):
         runtime = self._runtime
         behind = self._sources, runtime.checker, runtime.providers, runtime.protocols
         self._sources = self._sources.copy()
-        self._live, self._sessions, self._commands = set(), set(), LauncherClient()
+        self._live, self._sessions, self._commands, self._resuming = set(), set(), LauncherClient(), None
         if self._kept_sessions is not None:
             self._kept_sessions = self._kept_sessions.empty()
         runtime.renew(Providers(self._sandbox))
@@ -403,6 +414,9 @@ class Corral(Lifecycle):
             await runtime.providers.warm_up(runtime.warm_up, self.first_language)
             for compiler in runtime.compilers.values():
                 await compiler.open()
+            if self._resume_on_loss:
+                self._resuming = TaskOwnedContext(self._resume_lost())
+                await self._resuming.open()
             self._expect_closing()
         except BaseException:
             self._open, self._closed = False, was_closed
@@ -413,6 +427,13 @@ class Corral(Lifecycle):
                 await run_shielded_in_thread(runtime.checker.close)
             runtime.renew()
             raise
+
+    @asynccontextmanager
+    async def _resume_lost(self) -> AsyncGenerator[None]:
+        async with plain_task_group() as tasks:
+            tasks.start_soon(self.executions.keep_resuming)
+            yield
+            tasks.cancel_scope.cancel()
 
     @asynccontextmanager
     async def connected(self, *, bridges: bool = False) -> AsyncGenerator[Self]:
@@ -746,7 +767,11 @@ class Corral(Lifecycle):
             return await execution.run()
 
     async def _recorded_execution(
-        self, request: ExecutionRequest, recording: Recording, options: RunOptions | LiveOptions
+        self,
+        request: ExecutionRequest,
+        recording: Recording,
+        options: RunOptions | LiveOptions,
+        events: EventStream | None = None,
     ) -> Execution:
         try:
             self._require_usable()
@@ -755,13 +780,24 @@ class Corral(Lifecycle):
                 tools = self._views.registry(options.get("tools"), request.context, hide_denied=False)
                 earlier = await earlier_calls(recording, request.after, request.context, tools)
                 recording = replace(recording, after=earlier)
-            return self._execution(request, recording, options)
+            execution = self._execution(request, recording, options, events)
+            if self._resume_on_loss and not recording.offline:
+                execution.make_rest = partial(self._rest, execution.execution_id, request.context, options)
+            return execution
         except BaseException:
             if recording.claim is not None:
                 status = "paused" if recording.was_paused else "running"
                 with anyio.CancelScope(shield=True):
                     await recording.records.end(recording.claim, status, None)
             raise
+
+    async def _rest(
+        self, execution_id: str, context: ExecutionContext, options: RunOptions | LiveOptions, events: EventStream
+    ) -> Execution:
+        """Makes the execution that continues one whose sandbox was lost. Raises as `executions.resume`."""
+        assert self._records is not None
+        request, recording = await claimed(self._records, execution_id, context)
+        return await self._recorded_execution(request, recording, options, events)
 
     def _grant_to_undo(self, execution_id: str, request: ExecutionRequest, tools: Tools | None) -> Grant:
         self._require_usable()
@@ -777,7 +813,11 @@ class Corral(Lifecycle):
         )
 
     def _execution(
-        self, request: ExecutionRequest, recording: Recording | None, options: RunOptions | LiveOptions
+        self,
+        request: ExecutionRequest,
+        recording: Recording | None,
+        options: RunOptions | LiveOptions,
+        events: EventStream | None = None,
     ) -> Execution:
         registry, services = self._views.callable_tools(
             options.get("tools"), request.context, request.hide_denied, request.language
@@ -797,9 +837,10 @@ class Corral(Lifecycle):
             service_sources=() if session is None or session.network is None else (session.network,),
             tools=registry,
             services=services,
-            on_event=options.get("on_event"),
+            on_event=options.get("on_event") if events is None else None,
             approve=options.get("approve"),
             recording=recording,
+            events=events,
         )
         if self._runtime.check_of(request) != "off":
             self._runtime.checker.start(request.language, self._runtime.tools)

@@ -312,6 +312,8 @@ def _learnt_remarks(
 logger = get_logger("corral.running")
 
 
+_MOST_LOSSES = 3
+"""Number of lost sandboxes after which an execution is not continued at once: its program can be the cause."""
 _MANY_ENTRIES = 10_000
 """Number of console entries that are hidden from the garbage collector at a time."""
 _KEEPS = "those of sandbox='auto' on Linux can; leave out keep='variables'"
@@ -322,7 +324,8 @@ class Execution:
     """Takes one request through its phases. `run` can be called once, `cancel` at any time.
 
     `tools` and `services` are those that the caller sees. `service_sources` are further services of the host, after the
-    runtime's. `modules` and `packages` replace the runtime's for this program.
+    runtime's. `modules` and `packages` replace the runtime's for this program. `events` are those of the execution
+    that this one continues because its sandbox was lost.
 
     Raises:
         ConfigError: the sandbox does not support packages.
@@ -342,6 +345,7 @@ class Execution:
         on_event: OnEvent | None = None,
         approve: Approve | None = None,
         recording: Recording | None = None,
+        events: EventStream | None = None,
     ) -> None:
         self._recording = recording
         self._is_offline = recording is not None and recording.offline
@@ -369,7 +373,8 @@ class Execution:
             )
         self._protocol = runtime.protocols.supported_by(self._provider.name, capabilities.bridges)
         observations = () if self._is_offline else runtime.observations
-        self._events = EventStream(self.execution_id, request.context, request.tool_call_id, observations)
+        self._is_rest = events is not None
+        self._events = events or EventStream(self.execution_id, request.context, request.tool_call_id, observations)
         self._listener: EventListener | None = None
         if on_event is not None:
             self._listener = EventListener(on_event, f"on_event of {self.execution_id}")
@@ -407,6 +412,13 @@ class Execution:
         self._began, self._started, self._check_started = 0.0, 0.0, 0.0
         self._concluded = False
         """True once the result exists and is recorded."""
+        self._is_lost = False
+        """True once the sandbox of a durable execution was lost, which can be resumed."""
+        self.losses = 0
+        """Number of sandboxes that it has lost before."""
+        self.make_rest: Callable[[EventStream], Awaitable[Execution]] | None = None
+        """Makes the execution that continues this one if its sandbox is lost."""
+        self._rest: Execution | None = None
         self._gate: Gate | None = None
         self._logs: list[LogEntry] = []
         self._containment: ContainmentKind | None = None
@@ -441,6 +453,8 @@ class Execution:
         """
         self._is_final = self._is_final and final
         self._scope.cancel()
+        if self._rest is not None:
+            self._rest.cancel(final=final)
 
     async def run(self) -> ExecutionResult:
         """Runs the program to its end.
@@ -451,25 +465,40 @@ class Execution:
         if self._recording is not None and self._recording.result is not None:
             self.ended.set()
             return self._recording.result
-        telemetry = self._runtime.telemetry
-        instruments = None if telemetry is None else telemetry.instruments()
         try:
-            if instruments is None:
-                return await self._run()
-            request = self._request
-            with instruments.execution(request.language, request.context, self.execution_id) as ended:
-                result = await self._run()
-                if self._journal is not None:
-                    for tool, size in self._journal.bytes.items():
-                        if self._grant.peek_tool(tool) is not None:  # guests must not create series
-                            instruments.recorded(tool, request.context.organization_id, size)
-                ended.failed(result.error)
-                ended.attributes |= {"corral.status": result.status, "corral.containment": result.containment}
+            result = await self._run_measured()
+            if not self._is_continued or self.make_rest is None:
                 return result
+            rest = self._rest = await self.make_rest(self._events)
+            rest.losses = self.losses + 1
+            if self._scope.cancel_called:
+                rest.cancel(final=self._is_final)
+            return await rest.run()
         finally:
             if self._listener is not None:
                 await self._listener.finish()
             self.ended.set()
+
+    @property
+    def _is_continued(self) -> bool:
+        """True if this is not the end of the execution, because its sandbox was lost and it continues in another."""
+        return self._is_lost and self.make_rest is not None and self.losses < _MOST_LOSSES
+
+    async def _run_measured(self) -> ExecutionResult:
+        telemetry = self._runtime.telemetry
+        instruments = None if telemetry is None else telemetry.instruments()
+        if instruments is None:
+            return await self._run()
+        request = self._request
+        with instruments.execution(request.language, request.context, self.execution_id) as ended:
+            result = await self._run()
+            if self._journal is not None:
+                for tool, size in self._journal.bytes.items():
+                    if self._grant.peek_tool(tool) is not None:  # guests must not create series
+                        instruments.recorded(tool, request.context.organization_id, size)
+            ended.failed(result.error)
+            ended.attributes |= {"corral.status": result.status, "corral.containment": result.containment}
+            return result
 
     @property
     def _log_fields(self) -> dict[str, object]:
@@ -481,7 +510,8 @@ class Execution:
         self._runtime.program_logger.info(
             "%s runs this program:\n%s", self.execution_id, Lines(source), extra=self._log_fields
         )
-        self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
+        if not self._is_rest:
+            self._events.emit(lambda stamp: ExecutionStarted(language=language, source=source, **stamp))
         try:
             with self._scope, owner_active(self._request.context.owner):
                 if self._grant.flow is not None:
@@ -498,7 +528,8 @@ class Execution:
             raise
         finally:
             self._recorder.close()
-            self.ended.set()
+            if not self._is_continued:
+                self.ended.set()
 
     async def _run_cell(self) -> tuple[Program | None, Exit]:
         """Runs the program in the process of its session's notebook, after the programs before it."""
@@ -697,7 +728,9 @@ class Execution:
                     self._notebook.add(program, exit)
         if over:
             return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
-        return prefer_early_outcome(exit, self._early_outcome)
+        exit = prefer_early_outcome(exit, self._early_outcome)
+        self._is_lost = self._journal is not None and exit.lost
+        return exit
 
     async def _recorded_job(self, job: Job, recording: Recording) -> Job:
         """Makes the journal, and returns the job with the recorded parts.
@@ -881,7 +914,8 @@ class Execution:
                 )
         if result.status == "paused" and not self._is_offline:
             self._events.emit(lambda stamp: ExecutionPaused(pending=result.pending, **stamp))
-        self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
+        if not self._is_continued:
+            self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
         return result
 
     def _follow_to_model(self, flow: ProgramFlow, result: ExecutionResult) -> None:
@@ -900,7 +934,7 @@ class Execution:
             claim = journal.claim
         if claim is None:
             return result
-        resumable = journal is None or journal.is_resumable or not self._is_final
+        resumable = journal is None or journal.is_resumable or self._is_lost or not self._is_final
         try:
             if resumable and result.status != "paused":
                 await recording.records.end(claim, "paused" if recording.was_paused else "running", None)

@@ -12,11 +12,21 @@ from functools import partial
 from typing import Any, Literal, Unpack
 
 import anyio
+from anyio.abc import TaskGroup
 
 from corral.arguments import checked
 from corral.calls import Call, Grant, ParkedCalls
 from corral.concurrency.task_groups import plain_task_group
-from corral.errors import AccessDenied, ConfigError, CorralError, DecisionDenied, HeldElsewhere, LedgerDamaged, Outdated
+from corral.errors import (
+    AccessDenied,
+    ConfigError,
+    CorralError,
+    DecisionDenied,
+    HeldElsewhere,
+    LedgerDamaged,
+    LedgerError,
+    Outdated,
+)
 from corral.guest import UnencodableValue, decode_value
 from corral.ledger import NOT_KEPT, WAITING, CallRow, Claim, ExecutionStatus, Query, Recorded, Records, StoredExecution
 from corral.logs import get_logger
@@ -47,6 +57,8 @@ from corral.types import (
 logger = get_logger("corral.ledger")
 
 _UNDONE = ("undoing", "undone")
+_LOOK_SECONDS = 10.0
+"""Time between two looks for executions whose host is lost."""
 _MOST_WAITING = 10_000
 """Maximum number of calls that `waiting` lists."""
 _MOST_EARLIER = 100
@@ -331,8 +343,32 @@ class Executions:
             ConfigError: there is no ledger, or the Corral is closed.
             LedgerError: the ledger cannot be read.
         """
-        records, results = self._records, builtins.list[ExecutionResult]()
-        tools, limiter = self._registry(options.get("tools")), anyio.CapacityLimiter(at_once)
+        results = builtins.list[ExecutionResult]()
+        async with plain_task_group() as tasks:
+            await self._resume_lost(tasks, anyio.CapacityLimiter(at_once), set(), options, results.append)
+        return tuple(results)
+
+    async def keep_resuming(self) -> None:
+        """Continues the executions whose hosts are lost, four at a time, until it is cancelled."""
+        limiter, names = anyio.CapacityLimiter(4), set[str]()
+        async with plain_task_group() as tasks:
+            while not self._is_closed():
+                try:
+                    await self._resume_lost(tasks, limiter, names, {}, lambda _: None)
+                except LedgerError as error:
+                    logger.warning("executions that have lost their host cannot be resumed: %s", error)
+                await anyio.sleep(_LOOK_SECONDS)
+
+    async def _resume_lost(
+        self,
+        tasks: TaskGroup,
+        limiter: anyio.CapacityLimiter,
+        names: set[str],
+        options: LiveOptions,
+        take: Callable[[ExecutionResult], object],
+    ) -> None:
+        """Starts tasks that resume the lost executions, except those in `names`, for which there are such tasks."""
+        records, tools = self._records, self._registry(options.get("tools"))
 
         def admit(recorded: Recorded) -> None:
             if recorded.execution.status != "running":
@@ -344,19 +380,20 @@ class Executions:
         async def resume(execution_id: str) -> None:
             async with limiter:
                 try:
-                    results.append(await self._run(*await claimed(records, execution_id, None, admit), options))
+                    take(await self._run(*await claimed(records, execution_id, None, admit), options))
                 except HeldElsewhere:
                     pass  # another host was faster
                 except CorralError as error:
                     if isinstance(error, ConfigError | LedgerDamaged | Outdated) and not self._is_closed():
                         records.refused.add(execution_id)
                         logger.warning("%s has lost its host and cannot be resumed here: %s", execution_id, error)
+                finally:
+                    names.discard(execution_id)
 
-        async with plain_task_group() as tasks:
-            for execution_id in await records.lost():
-                if execution_id not in records.refused:
-                    tasks.start_soon(resume, execution_id)
-        return tuple(results)
+        for execution_id in await records.lost():
+            if execution_id not in records.refused | names:
+                names.add(execution_id)
+                tasks.start_soon(resume, execution_id)
 
     @checked
     async def replay(

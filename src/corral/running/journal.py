@@ -156,6 +156,8 @@ class Journal:
         """Number of calls that are being answered, without those that wait for a decision."""
         self._current: dict[int, CallRow] = {}
         """Rows of new calls that are being answered."""
+        self._changing: set[int] = set()
+        """Numbers of those that have begun to change something."""
         self._parked: dict[int, ApprovalRequest] = {}
         self._decisions = recording.decisions
         self._waits: dict[int, tuple[bytes, Callable[[Any], object]]] = {}
@@ -239,6 +241,9 @@ class Journal:
         else:
             await self._all_replayed.wait()
             await anyio.sleep(GRACE_SECONDS)
+
+    def lost(self) -> None:
+        self._grant.must_finish |= self._changing  # so that their replies are on record, and no effect is uncertain
 
     def finishing(self) -> None:
         if self._position < self.replies and not self.is_live:
@@ -437,6 +442,7 @@ class Journal:
             reply = await handler(CallRequest(*request[:5]))  # without its stream
         finally:
             made = self._current.pop(row.sequence)
+            self._changing.discard(row.sequence)
             if row.sequence not in self._parked:
                 self._stop_waiting(row.sequence)
         if self.claim is not None and self.claim.failure is not None:
@@ -513,6 +519,7 @@ class Journal:
 
     async def _start(self, row: CallRow) -> None:
         assert self.claim is not None
+        self._changing.add(row.sequence)
         self._put(row._replace(status="started", reply=b""))
         await self._records.writer.durable(self.claim)
 

@@ -59,6 +59,10 @@ class GuestJournal(Protocol):
         """Waits, after `ending`, until the remaining calls have to be cancelled."""
         ...
 
+    def lost(self) -> None:
+        """Called when the connection to the guest was lost. Then calls that have begun a change must finish."""
+        ...
+
     def finishing(self) -> None:
         """Called when FINISH enters the guest's buffer."""
         ...

@@ -69,8 +69,12 @@ class CPythonSandbox(ForkProvider):
     @override
     def engine_version(self, config: SandboxConfig) -> str:
         own = () if config.packages is None else (f"packages {config.packages.version}",)
-        interpreter = f"{sys.implementation.name} {platform.python_version()}"
-        return ", ".join((interpreter, *find_packages(self.packages).versions, *own))
+        return ", ".join((interpreter_version(), *find_packages(self.packages).versions, *own))
+
+
+def interpreter_version() -> str:
+    """Returns the version of the interpreter as ledgers record it."""
+    return f"{sys.implementation.name} {platform.python_version()}"
 
 
 def _command(packages: tuple[str, ...], config: SandboxConfig) -> GuestCommand:

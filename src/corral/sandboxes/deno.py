@@ -223,7 +223,7 @@ class DenoSandbox(JailedProvider):
 
     @override
     def engine_version(self, config: SandboxConfig) -> str:
-        return f"deno {_version('deno')}"
+        return deno_version()
 
     async def start(self, config: SandboxConfig) -> Sandbox:
         if self._unjailed is not None:
@@ -325,6 +325,11 @@ class _ForkingDeno(ForkProvider):
     def works(self) -> bool:
         """True once an engine has forked."""
         return self._start_tested.passed
+
+
+def deno_version() -> str:
+    """Returns the version of the engine as ledgers record it."""
+    return f"deno {_version('deno')}"
 
 
 def _command(allow_eval: bool, allow_wasm: bool, config: SandboxConfig) -> GuestCommand:

@@ -39,6 +39,11 @@ class Link(Protocol):
         """Nonce in the guest's frames."""
         ...
 
+    @property
+    def lost(self) -> str:
+        """Reason why the connection itself was lost; "" if it was not."""
+        ...
+
     def reading(self, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
         """During the block, passes the guest's output to `receive` as it arrives, and `b""` once at its end."""
         ...
@@ -102,7 +107,7 @@ class ChannelLink:
         """Output that was pushed before START: READY. None from then on."""
         self._news = anyio.Event()
         self._has_ended = False
-        self._lost = ""
+        self.lost = ""
         self._closing = anyio.Lock()
         self._closed = False
         self._pushed = channel.attach(self._take, self._take_end, self._take_cpu)
@@ -177,8 +182,8 @@ class ChannelLink:
         return 0
 
     async def post_mortem(self) -> PostMortem:
-        if self._lost:
-            return PostMortem(lost=self._lost)
+        if self.lost:
+            return PostMortem(lost=self.lost)
         try:
             with anyio.move_on_after(_POST_MORTEM_SECONDS):
                 traces = await self._channel.post_mortem()
@@ -235,7 +240,7 @@ class ChannelLink:
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, ChannelLost):
-            self._lost = str(error)
+            self.lost = str(error)
         elif not self._closed:
             logger.warning("a channel failed, so its guest is lost", exc_info=error)
         self._end()

@@ -121,7 +121,7 @@ class GuestRun:
         """Returns the reason why the guest ended without a result, if anything shows it."""
         traces = PostMortem() if self._out_of_cpu else await self._link.post_mortem()
         if traces.lost:
-            return failed_exit(SandboxLost(f"the sandbox is lost: {traces.lost}"))
+            return replace(failed_exit(SandboxLost(f"the sandbox is lost: {traces.lost}")), lost=True)
         status, errors = traces.status, traces.stderr.strip()
         if self._out_of_cpu or (status is not None and -status == _OUT_OF_CPU):
             seconds = self._job.limits.cpu_seconds

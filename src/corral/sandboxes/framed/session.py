@@ -314,6 +314,8 @@ class GuestSession:
                 except BaseException:
                     self._channel.kill()  # at once, because a tool can be slow to react to its cancellation
                     raise
+            if self._journal is not None and self._channel.lost:
+                self._journal.lost()
             await self._finish_calls()
             while self._idle:
                 self._idle.pop().set(None)  # so that they notice the end

@@ -38,6 +38,7 @@ class GuestProcess(ContainedProcess):
     def renew_nonce(self) -> None:
         """Makes a nonce for the next cell of a notebook: frames of earlier ones are no longer accepted."""
         self.nonce = secrets.token_bytes(NONCE_BYTES)
+        self.lost = ""  # as a pipe cannot be
 
     def reports_cpu(self, changed: Callable[[], object]) -> bool:
         """Returns False: the host reads its clock."""
