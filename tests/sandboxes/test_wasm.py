@@ -13,11 +13,13 @@ import resource
 import signal
 import subprocess
 import tempfile
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event, Lock, Thread, current_thread
+from threading import Thread, current_thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -502,28 +504,37 @@ async def test_files_of_a_session_are_refused(warm_wasm: WasmSandbox) -> None:
 # --- the server
 
 
-def test_requests_are_served_one_by_one_where_no_further_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    served: list[object] = []
-    requests = ["first", "second", None]
+async def test_a_program_that_computes_does_not_delay_others_of_its_user(corral: Corral) -> None:
+    limits, context = Limits(cpu_seconds=60, wall_seconds=120), ExecutionContext(user_id="a")
+    programs = ["for (;;) {}", "await new Promise((done) => setTimeout(done, 1)); for (;;) {}"]
+    async with anyio.create_task_group() as tasks:
+        for program in programs:
+            tasks.start_soon(partial(corral.execute, program, limits=limits, context=context))
+        for _ in range(3):  # while they run
+            program = "await new Promise((done) => setTimeout(done, 1)); return 1"
+            assert (await corral.execute(program, limits=limits, context=context)).value == 1
+        tasks.cancel_scope.cancel()
 
-    class Requests:
-        def next(self) -> Any:
-            return requests.pop(0)
 
+def test_executions_wait_for_a_long_turn_where_no_further_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    def execute(_: object, connection: object) -> None:
-        served.append(connection)
-
-    monkeypatch.setattr(server._Server, "_execute", execute)
     monkeypatch.setattr(Thread, "start", fail)
     one = object.__new__(server._Server)
-    state = {"_requests": Requests(), "_lock": Lock(), "_busy": Event(), "_over": Event(), "_running": 0}
-    one.__dict__.update(state, _waiting=1)
-    one._work()
-    assert served == ["first", "second"]
-    assert one._over.is_set()
+    one.__dict__.update(_leader="first", _current="connection", _followers=0)  # without requests to ignore it
+    one._replace_leader(cast("Any", "connection"))
+    assert (one._leader, one._current, one._followers) == ("first", "connection", 0)
+
+
+def test_a_server_ends_a_program_that_grows_once_all_together_are_too_large() -> None:
+    one, guest = object.__new__(server._Server), object.__new__(server._Guest)
+    guest.__dict__.update(_server=one, instance=SimpleNamespace(size=5), bytes=0, seconds_left=1.0, _started=0.0)
+    guest.__dict__.update(is_out_of_cpu=False, _is_crowded=False)
+    one.__dict__.update(_running={guest}, memory_bytes=server.TOTAL_MB << 20)
+    for size, goes_on in ((server.TOTAL_MB << 21, True), ((server.TOTAL_MB << 21) + 1, False)):
+        guest.instance.__dict__["size"] = size
+        assert guest._may_go_on(0.5) is goes_on
 
 
 def test_no_question_ends_the_server() -> None:

@@ -34,7 +34,7 @@ from corral.containment import TIERS, ContainmentKind, Tier
 from corral.errors import StartFailed
 from corral.guest import FrameKind, RuntimeDirectory, encode_frame, wasm_server
 from corral.guest.python.frames import NO_NONCE, PROTOCOL
-from corral.guest.wasm.server import CREDIT, DATA, END, MESSAGE, MOST_AT_ONCE, OPEN, PIPES, WINDOW_BYTES
+from corral.guest.wasm.server import CREDIT, DATA, END, MESSAGE, MOST_AT_ONCE, OPEN, PIPES, TOTAL_MB, WINDOW_BYTES
 from corral.jail import Mount
 from corral.jail.process import can_limit
 from corral.jail.spaces import SpaceHost
@@ -68,8 +68,6 @@ _ISOLATED = ("-I", "-S", "-B")
 _LIBRARY = "/python/wasmtime"
 _IMAGE = "/python/image"
 """Folders of wasmtime's library and of the image, in namespaces."""
-_GARBAGE_MB = 4096
-"""Memory of a server beside that of one program: for all its other programs, and their threads."""
 _STREAMS = "It has no streams: read a whole body with `await response.text()`, `.json()` or `.arrayBuffer()`."
 _ONE_THREAD = "Programs have one thread: use promises, and pass values."
 _LANGUAGES = "It has `Intl.NumberFormat`, `DateTimeFormat` and `Collator` for en-US: write the text yourself."
@@ -495,7 +493,7 @@ class WasmSandbox(ForkProvider):
             tier=tier,
             pool_size=pool_size,
             starter=GuestStarter(
-                tier, _command, RuntimeDirectory(wasm_server), {"LC_CTYPE": "C.UTF-8"}, garbage_mb=_GARBAGE_MB
+                tier, _command, RuntimeDirectory(wasm_server), {"LC_CTYPE": "C.UTF-8"}, garbage_mb=TOTAL_MB
             ),
         )
         self._capabilities = replace(

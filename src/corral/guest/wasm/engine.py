@@ -7,6 +7,7 @@ server does before it is ready.
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_bool, c_char_p, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
@@ -20,6 +21,11 @@ _NONE, _SPEED = 0, 1
 _MOST_ARGUMENTS = 5
 _RAW_BYTES = 16
 """Size of `wasmtime_val_raw_t`, which has room for a vector."""
+_PACKERS = [struct.Struct(f"={'I12x' * count}").pack_into for count in range(_MOST_ARGUMENTS + 1)]
+"""Writers of arguments, by their number."""
+_NUMBER = struct.Struct("=I")
+_LONG = frozenset({"call_function", "execute_pending_jobs", "eval_code", "run_gc"})
+"""Functions that run code of programs. The others keep the interpreter's lock: releasing it would cost more."""
 _I32 = 0
 """Kind of a 32-bit integer in `wasm_valkind_t`."""
 _STACK_BYTES = 4 << 20
@@ -124,10 +130,13 @@ class Engine:
         self, library: str, *, most: int, memory_bytes: int, optimizes: bool = True, interprets: bool = False
     ) -> None:
         self.c: Any = ctypes.CDLL(library)
+        self.short: Any = ctypes.PyDLL(library)
+        """The same library, for calls that keep the interpreter's lock."""
         try:
             for name, (result, *arguments) in _SIGNATURES.items():
-                function = getattr(self.c, name)
-                function.restype, function.argtypes = result, arguments
+                for each in (self.c, self.short):
+                    function = getattr(each, name)
+                    function.restype, function.argtypes = result, arguments
         except AttributeError as error:
             text = f"this version of wasmtime is not supported: {error}; pip install 'corral[wasm]'"
             raise WasmError(text) from None
@@ -244,7 +253,8 @@ class Instance:
     def __init__(self, engine: Engine, on_tick: Callable[[], bool] | None = None, ticks: int = 1) -> None:
         self._engine = engine
         self._c = c = engine.c
-        self._call = c.wasmtime_func_call_unchecked
+        self._call_long = c.wasmtime_func_call_unchecked
+        self._call_short = engine.short.wasmtime_func_call_unchecked
         self._store = c.wasmtime_store_new(engine.pointer, None, None)
         self._context = c.wasmtime_store_context(self._store)
         self._store_context = c_void_p(self._context)
@@ -263,7 +273,6 @@ class Instance:
         self._exports: dict[str, c_void_p] = {}
         self._kept: list[_Extern] = []
         self._raw = (c_uint64 * (_MOST_ARGUMENTS * _RAW_BYTES // 8))()
-        self._numbers = memoryview(self._raw).cast("B").cast("I")
         self._trap = c_void_p()
         self._rest = c_void_p(ctypes.addressof(self._raw)), c_size_t(_MOST_ARGUMENTS), byref(self._trap)
         self._base = c.wasmtime_memory_data(self._context, self._export("memory"))
@@ -288,7 +297,7 @@ class Instance:
         address = self._exports.get(name)
         if address is None:
             extern, encoded = _Extern(), name.encode()
-            if not self._c.wasmtime_instance_export_get(
+            if not self._engine.short.wasmtime_instance_export_get(
                 self._context, byref(self._instance), encoded, len(encoded), byref(extern)
             ):
                 raise WasmError(f"the module does not export {name}")
@@ -302,14 +311,12 @@ class Instance:
         Raises:
             Trapped: its code was ended.
         """
-        numbers = self._numbers
-        index = 0
-        for argument in arguments:
-            numbers[index] = argument
-            index += _RAW_BYTES // 4
-        trap = self._trap
+        raw, trap = self._raw, self._trap
+        if arguments:
+            _PACKERS[len(arguments)](raw, 0, *arguments)
         function = self._exports.get(name) or self._export(name)
-        error = self._call(self._store_context, function, *self._rest)
+        enter = self._call_long if name in _LONG else self._call_short
+        error = enter(self._store_context, function, *self._rest)
         if error or trap.value:
             try:
                 self._engine.check(error, trap)
@@ -317,12 +324,12 @@ class Instance:
                 raise Trapped(str(failure)) from None
             finally:
                 trap.value = None
-        return numbers[0]
+        return _NUMBER.unpack_from(raw)[0]
 
     @property
     def size(self) -> int:
         """Size of its memory in bytes."""
-        return self._c.wasmtime_memory_data_size(self._context, self._export("memory"))
+        return self._engine.short.wasmtime_memory_data_size(self._store_context, self._export("memory"))
 
     def _place(self, address: int, size: int) -> int:
         """Returns the address in this process. Memory only grows, and stays where it is.

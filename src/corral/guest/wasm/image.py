@@ -7,6 +7,7 @@ the host never loads the engine.
 from __future__ import annotations
 
 import json
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ HANDLES = "handles.json"
 INTERPRETS = "interprets"
 """Member of the handles: 1 for an image that Pulley interprets."""
 BUFFER_BYTES = 1 << 16
+_TEXT_AT = 1_175_144
+"""Address of the module's variables that `qjs_last_ptr` and `qjs_last_len` return, as reading them costs less."""
+_TEXT = struct.Struct("<II")
 STACK_BYTES = 512 << 10
 """Maximum stack of programs, of the 1 MiB that the module has in its memory."""
 _GARBAGE = "for (let n = 0; n < 100000; n++) [{ n }]"
@@ -52,9 +56,10 @@ def bytes_in(instance: Instance, handle: int) -> bytes:
     """
     if instance.call("get_string", handle):
         raise WasmError("a value of the guest is not a text")
-    size, address = instance.call("qjs_last_len"), instance.call("qjs_last_ptr")
+    address, size = _TEXT.unpack(instance.read(_TEXT_AT, _TEXT.size))
     data = instance.read(address, size)
-    instance.call("qjs_result_free")
+    if size > BUFFER_BYTES:  # otherwise the next call frees it
+        instance.call("qjs_result_free")
     return data
 
 
@@ -83,6 +88,10 @@ class _Maker:
         """Calls the guest, a function, with the server's `functions`, and returns the handles of `names`."""
         instance = self.instance
         instance.call("set_max_stack_size", STACK_BYTES)
+        instance.call("get_string", instance.call("new_string", self.put(b"text"), 4))
+        text = instance.call("qjs_last_ptr"), instance.call("qjs_last_len")
+        if _TEXT.unpack(instance.read(_TEXT_AT, _TEXT.size)) != text:
+            raise WasmError("the engine's module keeps its last text in another place")
         out = self.put(bytes(64))
         scope = instance.call("global_object")
         for name in functions:

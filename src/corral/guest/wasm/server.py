@@ -38,8 +38,7 @@ import struct
 import sys
 import threading
 import time
-from collections import deque
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from corral.guest.python.frames import HEADER_BYTES, NO_NONCE, NONCE_BYTES, PROTOCOL, FrameKind, encode_frame
@@ -63,7 +62,13 @@ _TICK_SECONDS = 0.01
 _TICKS = 1
 _SPARES = 2
 """Number of instances that are made before they are needed."""
-_IDLE_THREADS = 8
+_QUIET_TICKS = 10
+"""Number of ticks without a turn after which they stop."""
+TOTAL_MB = 4096
+"""Maximum memory of all programs of a process, beside that of one."""
+_GARBAGE_OBJECTS = 20_000
+"""New objects until a garbage collection, of which cycles are few: those of errors."""
+_SECONDS = struct.Struct("<d")
 _READ_BYTES = 1 << 16
 _RESERVE_BYTES = 8 << 20
 """Memory beyond the program's limit, with which the guest reports that it is used up."""
@@ -103,9 +108,14 @@ class _Ended(Exception):
 class _Connection(Protocol):
     """Connection of one execution to the host."""
 
-    def recv(self, size: int, /) -> bytes: ...
+    guest: _Guest | None
+    """Its guest, once the host has sent something."""
+
+    def receive(self) -> bytes:
+        """Returns the bytes that have arrived; none if the host has closed it. Call it only if it is ready."""
+        ...
+
     def sendall(self, data: bytes, /) -> None: ...
-    def settimeout(self, seconds: float | None, /) -> None: ...
     def is_gone(self) -> bool:
         """True once the host has closed it."""
         ...
@@ -117,27 +127,57 @@ class _Connection(Protocol):
     def close(self) -> None: ...
 
 
+class _Requests(Protocol):
+    """Connections of all executions. Only one thread at a time may wait."""
+
+    def start(self) -> None:
+        """Reports READY."""
+        ...
+
+    def wait(self, seconds: float | None) -> list[_Connection] | None:
+        """Waits for at most that time, or until `wake`. Returns the connections at which something has arrived.
+
+        Returns None once the host has ended this process.
+        """
+        ...
+
+    def wake(self) -> None: ...
+    def watch(self, connection: Any, /) -> None:
+        """Has `wait` return the connection again after `ignore`, also for bytes that arrived meanwhile."""
+        ...
+
+    def ignore(self, connection: Any, /) -> None: ...
+
+
 class _SocketConnection:
     """Connection and lifeline, as descriptors from the host."""
 
+    guest: _Guest | None = None
+
     def __init__(self, descriptors: list[int]) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptors[0])
-        self._lifeline = socket.socket(*_KIND, fileno=descriptors[1])
-        self._poll = select.poll()
-        self._poll.register(self._connection, getattr(select, "POLLRDHUP", select.POLLHUP))
-        self.recv = self._connection.recv
+        self._lifeline = descriptors[1]
+        self.number = descriptors[0]
         self.sendall = self._connection.sendall
-        self.settimeout = self._connection.settimeout
+
+    def receive(self) -> bytes:
+        try:
+            return self._connection.recv(_READ_BYTES)
+        except ConnectionError:
+            return b""
 
     def is_gone(self) -> bool:
-        return bool(self._poll.poll(0))
+        poll = select.poll()
+        poll.register(self.number, getattr(select, "POLLRDHUP", select.POLLHUP))
+        return bool(poll.poll(0))
 
     def tell(self, what: str, value: int | str) -> None:
-        tell(self._lifeline, what, value)
+        with socket.socket(*_KIND, fileno=os.dup(self._lifeline)) as lifeline:
+            tell(lifeline, what, value)
 
     def close(self) -> None:
         self._connection.close()
-        self._lifeline.close()
+        os.close(self._lifeline)
 
 
 class _Sockets:
@@ -145,43 +185,75 @@ class _Sockets:
 
     def __init__(self) -> None:
         self._control = socket.socket(*_KIND, fileno=os.dup(0))
+        self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._connections: dict[int, _SocketConnection] = {}
+        self._events = select.epoll()
+        self._events.register(self._control, select.EPOLLIN)
+        self._events.register(self._wakeup, select.EPOLLIN)
 
     def start(self) -> None:
         os.write(1, _READY)
 
-    def next(self) -> _Connection | None:
-        """Waits for the next execution. Returns None once the host has closed the socket."""
-        while True:
-            try:
-                message, descriptors = receive(self._control, _READ_BYTES, 2)
-            except ConnectionError:
+    def wait(self, seconds: float | None) -> list[_Connection] | None:
+        ready: list[_Connection] = []
+        for number, _ in self._events.poll(seconds):
+            if (connection := self._connections.get(number)) is not None:
+                ready.append(connection)
+            elif number == self._wakeup:
+                os.eventfd_read(number)
+            elif number == self._control.fileno() and not self._accept():
                 return None
-            if not message:
-                return None
-            if len(descriptors) == 2:
-                return _SocketConnection(descriptors)
+        return ready
+
+    def _accept(self) -> bool:
+        """Takes a request. Returns False once the host has closed the socket."""
+        try:
+            message, descriptors = receive(self._control, _READ_BYTES, 2)
+        except ConnectionError:
+            return False
+        if len(descriptors) == 2:
+            self.watch(_SocketConnection(descriptors))
+        else:
             for descriptor in descriptors:  # none were left for the others
                 os.close(descriptor)
+        return bool(message)
+
+    def wake(self) -> None:
+        os.eventfd_write(self._wakeup, 1)
+
+    def watch(self, connection: _SocketConnection) -> None:
+        self._connections[connection.number] = connection
+        self._events.register(connection.number, select.EPOLLIN | select.EPOLLRDHUP)
+
+    def ignore(self, connection: _SocketConnection) -> None:
+        if self._connections.pop(connection.number, None) is not None:
+            self._events.unregister(connection.number)
 
 
 class _PipedConnection:
     """Connection over the pipes that all executions share."""
 
+    guest: _Guest | None = None
+
     def __init__(self, pipes: _Pipes, number: int) -> None:
         self._pipes = pipes
-        self._number = number
+        self.number = number
         self._changed = threading.Condition()
-        self._received: deque[bytes] = deque()
+        self._received = bytearray()
         self._is_gone = False
         self._window = WINDOW_BYTES
         self._end = b""
-        self._seconds: float | None = None
+        self.is_watched = True
 
-    def recv(self, _: int) -> bytes:
+    def receive(self) -> bytes:
         with self._changed:
-            if not self._changed.wait_for(lambda: self._received or self._is_gone, self._seconds):
-                raise TimeoutError
-            return self._received.popleft() if self._received else b""
+            data = bytes(self._received)
+            self._received.clear()
+            return data
+
+    def has_input(self) -> bool:
+        """True if something has arrived, or the host has closed it."""
+        return bool(self._received) or self._is_gone
 
     def sendall(self, data: bytes) -> None:
         for start in range(0, len(data), _READ_BYTES):
@@ -192,10 +264,7 @@ class _PipedConnection:
                 if self._is_gone:
                     raise BrokenPipeError
                 self._window -= len(piece)
-            self._pipes.send(self._number, DATA, piece)
-
-    def settimeout(self, seconds: float | None) -> None:
-        self._seconds = seconds
+            self._pipes.send(self.number, DATA, piece)
 
     def is_gone(self) -> bool:
         return self._is_gone
@@ -204,14 +273,14 @@ class _PipedConnection:
         self._end = json.dumps({what: value}).encode()
 
     def close(self) -> None:
-        self._pipes.forget(self._number)
-        self._pipes.send(self._number, END, self._end)
+        self._pipes.forget(self.number)
+        self._pipes.send(self.number, END, self._end)
 
     def take(self, kind: int, payload: bytes) -> None:
         """Takes a message of the host."""
         with self._changed:
             if kind in (OPEN, DATA):
-                self._received.append(payload)
+                self._received += payload
             elif kind == CREDIT:
                 self._window += int.from_bytes(payload, "little")
             else:
@@ -226,16 +295,29 @@ class _Pipes:
         self._input, self._output = sys.stdin.buffer, sys.stdout.buffer
         sys.stdout = sys.stderr  # nothing else may write there
         self._connections: dict[int, _PipedConnection] = {}
-        self._new: SimpleQueue[_PipedConnection] = SimpleQueue()
+        self._ready: SimpleQueue[_PipedConnection | None] = SimpleQueue()
         self._writing = threading.Lock()
 
     def start(self) -> None:
         self.send(0, DATA, _READY)
         threading.Thread(target=self._receive, daemon=True).start()
 
-    def next(self) -> _Connection | None:
-        """Waits for the next execution."""
-        return self._new.get()
+    def wait(self, seconds: float | None) -> list[_Connection] | None:
+        try:
+            connection = self._ready.get(timeout=seconds)
+        except Empty:
+            return []
+        return [connection] if connection is not None and connection.is_watched and connection.has_input() else []
+
+    def wake(self) -> None:
+        self._ready.put(None)
+
+    def watch(self, connection: _PipedConnection) -> None:
+        connection.is_watched = True
+        self._ready.put(connection)
+
+    def ignore(self, connection: _PipedConnection) -> None:
+        connection.is_watched = False
 
     def send(self, number: int, kind: int, payload: bytes) -> None:
         with self._writing:
@@ -252,11 +334,10 @@ class _Pipes:
                 number, kind, size = MESSAGE.unpack(header)
                 payload = self._input.read(size)
                 if kind == OPEN:
-                    self._connections[number] = connection = _PipedConnection(self, number)
+                    self._connections[number] = _PipedConnection(self, number)
+                if (connection := self._connections.get(number)) is not None:  # it can have ended
                     connection.take(kind, payload)
-                    self._new.put(connection)
-                elif (connection := self._connections.get(number)) is not None:  # it can have ended
-                    connection.take(kind, payload)
+                    self._ready.put(connection)
         finally:
             os._exit(0)
 
@@ -268,12 +349,17 @@ class _Guest:
         self._server = server
         self._handles = server.handles
         self._connection: _Connection | None = None
-        self._timeout: float | None = None
         self._nonce = NO_NONCE
-        self.seconds_left = float("inf")
+        self.seconds_left: float | None = None
+        """Processor time that is left, once the host has sent it."""
+        self.due: float | None = None
+        """Time at which a timer is due, by `time.monotonic`."""
         self._started = 0.0
         self.is_out_of_cpu = False
         self._is_gone = False
+        self._is_crowded = False
+        self.bytes = 0
+        """Size of its memory at the end of the last turn."""
         self.ended = False
         self._read = bytearray()
         self._result = ""
@@ -282,30 +368,37 @@ class _Guest:
 
     # --- one execution
 
-    def run(self, connection: _Connection) -> int | None:
-        """Runs the program of a connection. Returns the status with which it was ended, if it was."""
+    def run(self, connection: _Connection, *, is_due: bool) -> None:
+        """Runs one turn of a connection's program: handles the frames that have arrived, or the timer that is due."""
         self._connection = connection
-        connection.settimeout(None)
         self._started = time.thread_time()
         try:
-            self._serve()
-        except _Ended:
-            return None
-        except Trapped as trap:
-            return self._status(trap)
-        return None
-
-    def _serve(self) -> None:
-        (self.seconds_left,) = struct.unpack("<d", self._exactly(8))
-        wait: float | None = None
-        while True:
-            if frames := self._frames(wait):
+            if is_due:
+                self._call("fire")
+            elif frames := self._receive():
                 self._take(b"\n".join(frames))
             else:
-                self._call("fire")
-            wait = self._settle()
-            if self.ended:
                 return
+            wait = self._settle()
+            self.due = None if wait is None else time.monotonic() + wait
+        except _Ended:
+            self.ended = True
+        except Trapped as trap:
+            self.ended = True
+            if (status := self._status(trap)) is not None:
+                connection.tell("status", status)
+
+    def _receive(self) -> list[bytes]:
+        """Returns the frames that have arrived completely."""
+        assert self._connection is not None
+        if not (data := self._connection.receive()):
+            raise _Ended
+        read = self._read
+        read += data
+        if self.seconds_left is None and len(read) >= _SECONDS.size:
+            (self.seconds_left,) = _SECONDS.unpack_from(read)
+            del read[: _SECONDS.size]
+        return [] if self.seconds_left is None else self._complete()
 
     def _settle(self) -> float | None:
         """Runs all microtasks. Returns the seconds until a timer is due, or None if there is none."""
@@ -318,24 +411,28 @@ class _Guest:
         self._result = ""
         self.instance.call("execute_pending_jobs")
         self._call("settle")
-        self._check_cpu()
-        return self._result
-
-    def _check_cpu(self) -> None:
         now = time.thread_time()
+        assert self.seconds_left is not None
         self.seconds_left -= now - self._started
         self._started = now
-        if self.seconds_left <= 0:
-            self.is_out_of_cpu = True
-            raise Trapped("the processor time is used up")
+        if not self._may_go_on(now):
+            raise Trapped("a limit is exceeded")
+        return self._result
 
     def _tick(self) -> bool:
         """Called regularly while the guest's code runs. Returns False to end it."""
-        if time.thread_time() - self._started > self.seconds_left:
+        if self._connection is None:  # it is being made
+            return True
+        self._is_gone = self._connection.is_gone()
+        return self._may_go_on(time.thread_time()) and not self._is_gone
+
+    def _may_go_on(self, now: float) -> bool:
+        if self.seconds_left is not None and now - self._started >= self.seconds_left:
             self.is_out_of_cpu = True
-        elif self._connection is not None and self._connection.is_gone():
-            self._is_gone = True
-        return not (self.is_out_of_cpu or self._is_gone)
+        if (size := self.instance.size) > self.bytes:
+            self.bytes = size
+            self._is_crowded = self._server.is_full()
+        return not (self.is_out_of_cpu or self._is_crowded)
 
     def _status(self, trap: Trapped) -> int | None:
         if self._is_gone:
@@ -345,46 +442,12 @@ class _Guest:
         if "call stack exhausted" in str(trap) or _BELOW_MEMORY.search(str(trap)):
             self._send_frame(FrameKind.EXIT, _STACK, tagged=False)
             return None
-        if self.instance.size >= (self._server.memory_bytes + _GUEST_BYTES) * _FULL:
+        if self._is_crowded or self.instance.size >= (self._server.memory_bytes + _GUEST_BYTES) * _FULL:
             return _OUT_OF_MEMORY
         sys.stderr.write(f"a guest was ended: {trap}\n")
         return 1
 
     # --- frames
-
-    def _exactly(self, size: int) -> bytes:
-        while len(self._read) < size:
-            self._receive()
-        data = bytes(self._read[:size])
-        del self._read[:size]
-        return data
-
-    def _receive(self) -> None:
-        assert self._connection is not None
-        try:
-            data = self._connection.recv(_READ_BYTES)
-        except ConnectionError:
-            data = b""
-        if not data:
-            raise _Ended
-        self._read += data
-
-    def _frames(self, wait: float | None) -> list[bytes]:
-        """Returns the frames that have arrived, at least one; none if a timer is due after `wait` seconds first."""
-        self._wait_at_most(wait)
-        while not (frames := self._complete()):
-            try:
-                self._receive()
-            except (TimeoutError, BlockingIOError):
-                return []
-        return frames
-
-    def _wait_at_most(self, seconds: float | None) -> None:
-        """Sets the connection's timeout, for which each change is a system call."""
-        if self._timeout != seconds:
-            assert self._connection is not None
-            self._timeout = seconds
-            self._connection.settimeout(seconds)
 
     def _complete(self) -> list[bytes]:
         """Removes the complete frames from the received bytes, and returns them in the form that the guest takes.
@@ -424,7 +487,6 @@ class _Guest:
 
     def _write(self, data: bytes) -> None:
         assert self._connection is not None
-        self._wait_at_most(None)
         try:
             self._connection.sendall(data)
         except OSError:
@@ -477,9 +539,14 @@ class _Guest:
 
 
 class _Server:
-    """All executions of this process. Each has a thread while it runs."""
+    """All executions of this process.
 
-    def __init__(self, requests: _Sockets | _Pipes, library: str, image: str, memory_mb: int) -> None:
+    One thread waits for all of them, and runs a turn of each that is ready. If a turn takes longer than a tick, another
+    thread takes over, and the first one ends with this turn. So programs that compute do not delay others, and most
+    turns need no change of threads.
+    """
+
+    def __init__(self, requests: _Requests, library: str, image: str, memory_mb: int) -> None:
         self._requests = requests
         self.memory_bytes = memory_mb << 20
         with open(f"{image}/{HANDLES}", encoding="utf-8") as file:  # noqa: PTH123
@@ -495,88 +562,140 @@ class _Server:
         self._here = threading.local()
         self._lock = threading.Lock()
         self._spares = [_Guest(self)]
-        self._waiting = 0
-        self._running = 0
+        self._running: set[_Guest] = set()
+        self._timers: dict[_Connection, float] = {}
+        """Connections whose next timer is due at a time."""
+        self._leader: object = None
+        """Identity of the thread that waits for all executions."""
+        self._current: _Connection | None = None
+        """Connection whose turn the leader runs."""
+        self._turns = 0
+        self._followers = 0
+        """Turns of threads that lead no more."""
         self._busy = threading.Event()
+        """Set while turns run, and some ticks longer."""
         self._over = threading.Event()
+
+    def is_full(self) -> bool:
+        """True if all programs together use more memory than they may."""
+        return sum(guest.bytes for guest in [*self._running]) > self.memory_bytes + (TOTAL_MB << 20)
 
     def serve(self) -> None:
         """Serves executions until the host closes the connection."""
         threading.stack_size(THREAD_STACK_BYTES)
         threading.Thread(target=self._tick, daemon=True).start()
-        with self._lock:
-            self._start_thread()
+        self._start_leader()
         self._over.wait()
 
     def _tick(self) -> None:
+        seen, quiet = 0, 0
         while True:
             self._busy.wait()
             time.sleep(_TICK_SECONDS)
             self.engine.tick()
+            with self._lock:
+                if self._current is not None and self._turns == seen:
+                    self._replace_leader(self._current)
+                quiet = quiet + 1 if self._turns == seen and not self._followers else 0
+                seen = self._turns
+                if quiet >= _QUIET_TICKS and self._current is None:
+                    self._busy.clear()
 
-    def _start_thread(self) -> None:
-        """Starts a thread that waits for a request. The caller holds the lock.
+    def _replace_leader(self, connection: _Connection) -> None:
+        """Has another thread wait while a turn takes long. The caller holds the lock."""
+        leader = self._leader
+        try:
+            self._start_leader()
+        except RuntimeError:  # the system has no room for another thread: the others wait
+            self._leader = leader
+            return
+        self._requests.ignore(connection)
+        self._current = None
+        self._followers += 1
 
-        Raises:
-            RuntimeError: the system has no room for another thread.
-        """
-        threading.Thread(target=self._work, daemon=True).start()
-        self._waiting += 1
+    def _start_leader(self) -> None:
+        self._leader = leader = object()
+        threading.Thread(target=self._lead, args=(leader,), daemon=True).start()
 
-    def _work(self) -> None:
-        """Waits for a request, starts another thread that waits in its place if there is none, and serves it."""
+    def _lead(self, leader: object) -> None:
+        with self._lock:  # the turn of the previous leader is no longer watched
+            pass
         while True:
-            connection = self._requests.next()
-            if connection is None:
+            timers = self._timers
+            first = min([*timers.values()]) - time.monotonic() if timers else None
+            ready = self._requests.wait(None if first is None else max(first, 0.0))
+            if ready is None:
                 self._over.set()
                 return
-            with self._lock:
-                self._waiting -= 1
-                self._running += 1
-                self._busy.set()
-                if self._waiting == 0:
-                    with contextlib.suppress(RuntimeError):  # further requests wait until this thread is free
-                        self._start_thread()
-            self._execute(connection)
-            with self._lock:
-                self._running -= 1
-                if self._running == 0:
-                    self._busy.clear()
-                if self._waiting >= _IDLE_THREADS:
+            for connection in ready:
+                if not self._run(connection, leader, is_due=False):
                     return
-                self._waiting += 1
+            if not timers:
+                continue
+            now = time.monotonic()
+            for connection in [each for each, due in [*timers.items()] if due <= now]:
+                if connection in timers and not self._run(connection, leader, is_due=True):
+                    return
 
-    def _execute(self, connection: _Connection) -> None:
-        guest: _Guest | None = None
-        status: int | None = None
+    def _run(self, connection: _Connection, leader: object, *, is_due: bool) -> bool:
+        """Runs a turn. Returns False if another thread leads now."""
+        with self._lock:
+            self._current = connection
+            self._turns += 1
+            if not self._busy.is_set():
+                self._busy.set()
+        self._take_turn(connection, is_due=is_due)
+        with self._lock:
+            leads = self._leader is leader
+            if leads:
+                self._current = None
+            else:
+                self._followers -= 1
+            if (guest := connection.guest) is not None:
+                if guest.due is not None:
+                    self._timers[connection] = guest.due
+                if not leads:
+                    self._requests.watch(connection)
+                    self._requests.wake()  # for its timer
+        return leads
+
+    def _take_turn(self, connection: _Connection, *, is_due: bool) -> None:
+        """Runs a turn of the connection's guest, and closes both if that was the last one."""
+        self._timers.pop(connection, None)
         try:
-            guest = self._here.guest = self._guest()
-            status = guest.run(connection)
+            guest = connection.guest
+            if guest is None:
+                guest = connection.guest = self._guest()
+                self._running.add(guest)
+            self._here.guest = guest
+            guest.run(connection, is_due=is_due)
+            if not guest.ended:
+                return
         except (WasmError, Trapped) as error:
             connection.tell("error", str(error))
         except BaseException as error:
             sys.stderr.write(f"an execution failed: {type(error).__name__}: {error}\n")
-            status = 1
-        finally:
-            if status is not None:
-                connection.tell("status", status)
-            with contextlib.suppress(OSError):  # the host has ended
-                connection.close()
-            self._here.guest = None
-            if guest is not None:
-                guest.close()
-        self._make_spare()
+            connection.tell("status", 1)
+        self._end(connection)
 
-    def _guest(self) -> _Guest:
+    def _end(self, connection: _Connection) -> None:
         with self._lock:
-            if self._spares:
-                return self._spares.pop()
-        return _Guest(self)
-
-    def _make_spare(self) -> None:
+            self._requests.ignore(connection)
+        with contextlib.suppress(OSError):  # the host has ended
+            connection.close()
+        guest, connection.guest = connection.guest, None
+        self._here.guest = None
+        if guest is not None:
+            self._running.discard(guest)
+            guest.close()
         if len(self._spares) < _SPARES:
             with contextlib.suppress(WasmError, Trapped):
                 self._spares.append(_Guest(self))
+
+    def _guest(self) -> _Guest:
+        with contextlib.suppress(IndexError):
+            return self._spares.pop()
+        return _Guest(self)
 
     # --- functions that guests call
 
@@ -699,6 +818,7 @@ def serve(arguments: list[str]) -> None:
             seal(filter_program(profile="interpreter"))
     gc.collect()
     gc.freeze()  # so that collections look only at objects made later
+    gc.set_threshold(_GARBAGE_OBJECTS)
     requests.start()
     server.serve()
     os._exit(0)
