@@ -33,6 +33,12 @@ settings.load_profile("same")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LOOPS = census.with_rest(
+    ["asyncio", "trio"], ["asyncio"], "on asyncio in the gate, where programs, tools and channels run on trio too"
+)
+both_loops = pytest.mark.parametrize("anyio_backend", LOOPS)
+"""Runs a test on trio too, in the matrix. A test of what differs between the loops lists both itself."""
+
 T = TypeVar("T", bound=SandboxProvider)
 CASES = Path(__file__).parent / "cases"
 

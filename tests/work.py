@@ -11,7 +11,7 @@ from hypothesis import settings
 
 __all__ = ["CallCount", "calls_counted", "calls_of", "draw_fewer", "examples"]
 
-_GATE_SHARE = 3
+_GATE_SHARE = 5
 _few: list[bool] = []
 
 
@@ -45,7 +45,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def draw_fewer() -> None:
-    """Has properties draw a third of their examples from now on, as the gate does; `scripts/test --all` draws all."""
+    """Has properties draw a fifth of their examples from now on, as the gate does; `scripts/test --all` draws all."""
     settings.register_profile("gate", settings.get_profile("same"), max_examples=_examples_of_gate(100))
     settings.load_profile("gate")
     _few.append(True)

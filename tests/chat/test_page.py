@@ -355,6 +355,7 @@ def broken_rules(page: Page) -> list[str]:
     return found
 
 
+@pytest.mark.matrix("test_server has the same stream in the gate; here the AI SDK reads it")
 def test_pages_of_others_chat_by_the_ai_sdk_as_it_is(person: BrowserContext, login: str, tmp_path: Path) -> None:
     [cookie] = [f"{each.get('name')}={each.get('value')}" for each in person.cookies()]
     script = Path(__file__).parent / "use_chat.mjs"

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
+import pytest
 
 from corral import Corral
 from corral.checking import Case, Checker, Verdict
@@ -16,9 +17,13 @@ from corral.results import ExecutionError
 from corral.tools import ToolRegistry
 from corral.types import ExecutionContext, Language
 
-__all__ = ["LANGUAGES", "checked", "unsuccessful", "valid_python_programs", "verdicts", "wait_for"]
+__all__ = ["EACH_OR_SOME", "LANGUAGES", "checked", "unsuccessful", "valid_python_programs", "verdicts", "wait_for"]
 
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
+EACH_OR_SOME = pytest.mark.parametrize(
+    "step",
+    [pytest.param(1, marks=pytest.mark.matrix("the gate has every second program of the corpus, and here are all")), 2],
+)
 _AT_ONCE = 2
 """More of them share the same processors."""
 _MARKER = re.compile(r"^=== (\w+)\n", re.MULTILINE)

@@ -16,7 +16,7 @@ from corral.checking import Checker, Verdict
 from corral.sandboxes import DenoSandbox
 from corral.tools import ToolRegistry
 from corral.types import Language
-from tests.checking.corpora import LANGUAGES, valid_python_programs, verdicts
+from tests.checking.corpora import EACH_OR_SOME, LANGUAGES, valid_python_programs, verdicts
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import mistakes, valid_programs
 from tests.conftest import TOOLS as FEW_TOOLS
@@ -53,11 +53,14 @@ def unchecked(found: dict[str, Verdict]) -> dict[str, str]:
     return {name: each.unchecked for name, each in found.items() if each.unchecked}
 
 
+@EACH_OR_SOME
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_no_valid_program_is_rejected_and_each_is_checked(checker: Checker, language: Language) -> None:
+async def test_no_valid_program_is_rejected_and_each_is_checked(
+    checker: Checker, language: Language, step: int
+) -> None:
     programs = valid_programs() if language == "typescript" else valid_python_programs()
-    found = await verdicts(checker, programs, language, ToolRegistry(*TOOLS))
-    assert len(found) == len(programs) > 200
+    found = await verdicts(checker, dict([*programs.items()][::step]), language, ToolRegistry(*TOOLS))
+    assert len(programs) > 200
     assert unchecked(found) == {}
     assert rejected(found) == {}
 
@@ -76,17 +79,20 @@ def rejection_lines(verdict: Verdict) -> list[int | None]:
     return lines or ([verdict.rejection.line] if verdict.rejection else [])
 
 
+@EACH_OR_SOME
 @pytest.mark.parametrize("language", LANGUAGES)
-async def test_nearly_every_mistake_is_found_and_its_place_is_named(checker: Checker, language: Language) -> None:
-    recorded = {each["id"]: each for each in recorded_mistakes(language)}
+async def test_nearly_every_mistake_is_found_and_its_place_is_named(
+    checker: Checker, language: Language, step: int
+) -> None:
+    recorded = {each["id"]: each for each in recorded_mistakes(language)[::step]}
     programs = {id: each["program"] for id, each in recorded.items()}
     found = await verdicts(checker, programs, language, ToolRegistry(*TOOLS))
     assert unchecked(found) == {}
     lines = {id: rejection_lines(verdict) for id, verdict in found.items()}
     missed = [id for id, found in lines.items() if not found]
     misplaced = [id for id, found in lines.items() if found and recorded[id]["line"] not in found]
-    assert len(recorded) > 200
-    assert missed == MISSED[language]
+    assert len(recorded) > 200 / step
+    assert missed == [id for id in MISSED[language] if id in recorded]
     assert len(misplaced) <= (1 - PLACED) * (len(recorded) - len(missed)), f"found elsewhere: {misplaced}"
 
 

@@ -48,6 +48,7 @@ def test_it_is_denos_server_that_checks(checker: Checker) -> None:
     assert (server.kind.name, server.ready) == ("deno", True)
 
 
+@pytest.mark.matrix("test_corpora says it of the usual server, in the gate; here of Deno's")
 def test_no_valid_program_is_rejected(checker: Checker) -> None:
     programs = every(valid_programs())
     assert len(programs) == PROGRAMS

@@ -33,13 +33,12 @@ from corral.tools import ToolRegistry
 from corral.types import Language, LogEntry
 from tests.checking.corpora import wait_for
 from tests.checking.test_servers import slow_to_start
-from tests.conftest import TOOLS
+from tests.conftest import TOOLS, both_loops
 
 pytestmark = pytest.mark.anyio
 
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 BOTH_LANGUAGES = pytest.mark.parametrize("language", LANGUAGES)
-BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 SECONDS = 60
 LIMITS = Limits(wall_seconds=SECONDS)
 
@@ -117,7 +116,7 @@ REJECTED: Mapping[Language, str] = {
 # Before all that use the Corral of this file: anyio runs tests on the loop of the fixtures that are open.
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_it_was(
     anyio_backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,7 +148,7 @@ async def test_a_run_that_is_cancelled_while_it_is_checked_leaves_the_server_as_
     assert recorded == [8]
 
 
-@BOTH_LOOPS
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_a_program_is_checked_on_each_event_loop(anyio_backend: str) -> None:
     assert current_async_library() == anyio_backend
     recorded.clear()

@@ -8,7 +8,7 @@ import pytest
 
 from corral import Corral
 from corral.sandboxes import CPythonSandbox, DenoSandbox
-from tests.checking.corpora import unsuccessful, valid_python_programs
+from tests.checking.corpora import EACH_OR_SOME, unsuccessful, valid_python_programs
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
 
@@ -27,12 +27,6 @@ def in_one(programs: dict[str, str]) -> str:
         }}
         if (failed.length > 0) throw new Error(failed.join("\\n"));
     """
-
-
-EACH_OR_SOME = pytest.mark.parametrize(
-    "step",
-    [pytest.param(1, marks=pytest.mark.matrix("every second program of the corpus runs in the gate, and here all")), 2],
-)
 
 
 @EACH_OR_SOME

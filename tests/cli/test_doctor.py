@@ -133,6 +133,7 @@ def test_where_landlock_is_hidden_namespaces_hold() -> None:
     assert {attempt["tier"] for attempt in found["attempts"]} == {"namespaces"}
 
 
+@pytest.mark.matrix("test_report examines a machine without any jail; here the command prints it")
 def test_with_neither_no_program_is_contained() -> None:
     done = doctor_under([*NO_NAMESPACES, *NO_LANDLOCK])
     assert done.returncode == 1
@@ -178,6 +179,7 @@ def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() ->
     assert "✓ Programs in Python run in a memory-safe interpreter, not jailed: cannot write the guest's code" in text
 
 
+@pytest.mark.matrix("test_report has attempts that get through; here the command's exit code")
 def test_attempts_that_get_through_make_it_fail() -> None:
     unjailed = "from functools import partial\nfrom corral.cli.commands import doctor\n"
     unjailed += "doctor.examine = partial(doctor.examine, ('none',))"

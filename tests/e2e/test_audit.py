@@ -25,12 +25,11 @@ from corral.events import Event, ToolCallStarted
 from corral.sandboxes import DenoSandbox, Sandbox, SandboxProvider
 from corral.types import Capabilities, SandboxConfig
 from tests.audit.events import event, read
-from tests.conftest import TOOLS
+from tests.conftest import TOOLS, both_loops
 from tests.until import LIMIT_SECONDS, until_sync
 
 pytestmark = pytest.mark.anyio
 
-BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 ANN = ExecutionContext(user_id="ann", organization_id="acme", session_id="morning")
 
 
@@ -227,7 +226,7 @@ async def test_a_redacted_copy_knows_the_secrets_of_the_tools_schema(warm_deno: 
     assert "4711" not in path.read_text()
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_a_full_queue_under_load_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "audit.jsonl"
     behind: list[AuditEvent] = []
@@ -264,7 +263,7 @@ async def test_a_full_queue_under_load_loses_nothing(tmp_path: Path, caplog: pyt
 # --- a log that cannot be written
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_while_the_log_cannot_be_written_no_call_gets_in_and_afterwards_all_do(tmp_path: Path) -> None:
     path = tmp_path / "later" / "audit.jsonl"
     log = AuditLog(path)

@@ -262,6 +262,7 @@ async def test_a_killed_server_is_replaced(corral: Corral, sandbox: DenoSandbox)
     assert servers(sandbox) != [server]
 
 
+@pytest.mark.matrix("a killed server is replaced in the gate; here it is killed in its self-test")
 async def test_a_server_that_is_killed_in_its_self_test_is_no_engine_that_does_not_fork(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,9 +11,9 @@ import pytest
 from corral import Corral, ExecutionContext, tool
 from corral.events import Event, ExecutionStarted
 from corral.sandboxes import DenoSandbox
+from tests.conftest import both_loops
 
 pytestmark = pytest.mark.anyio
-BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 PROGRAM = "console.log('here'); return await tools.double({ n: 21 })"
 TYPES = ["execution_started", "console_output", "tool_call_started", "tool_call_finished", "execution_finished"]
@@ -94,7 +94,7 @@ async def test_an_observer_that_comes_late_sees_by_the_numbers_what_it_missed(wa
     assert seen == [3, 4]
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_an_async_observer_gets_all_events_in_order(corral: Corral) -> None:
     seen: list[str] = []
 
@@ -130,7 +130,7 @@ async def test_an_observer_that_fails_is_logged_and_disturbs_nobody(
     assert all(f"ValueError: {kind} {each}" in caplog.text for kind in ("sync", "async") for each in TYPES)
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_no_execution_waits_for_a_slow_observer(
     corral: Corral, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,11 +15,12 @@ from corral import Corral, ExecutionContext, Tool, define_tool, tool, tools_from
 from corral.errors import ConfigError, StartFailed, ToolDefinitionError
 from corral.running import Runtime
 from corral.tools import Offer, ToolRegistry, ToolSource
+from tests.conftest import LOOPS
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["asyncio", "trio"])
+@pytest.fixture(params=LOOPS)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 

@@ -18,6 +18,7 @@ from corral.sandboxes.framed.session import WINDOW_BYTES
 from corral.sandboxes.monty import MontySandbox
 from corral.sandboxes.selection import Sandboxes
 from corral.types import Language
+from tests.conftest import both_loops
 from tests.e2e.clocks import UNLIMITED, WallClock
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +125,7 @@ async def corral(warm: Sandboxes) -> AsyncIterator[Corral]:
 
 
 # Before all that use the Corral of this file: anyio runs tests on the loop of the fixtures that are open.
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@both_loops
 async def test_bytes_arrive_as_bytes_and_what_a_thread_yields_too(anyio_backend: str, shop: Shop) -> None:
     assert current_async_library() == anyio_backend
     sources: dict[Language, str] = {

@@ -14,6 +14,7 @@ from corral.errors import ProgramRejected
 from corral.jail.workers import WorkerError, Workers, pool, run_in_worker_blocking
 from corral.jail.workers.wire import Failed, read_reply
 from corral.programs import prepare_python, prepare_typescript
+from tests.conftest import LOOPS
 from tests.jail import tasks
 from tests.until import until
 
@@ -24,7 +25,7 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-@pytest.fixture(params=["asyncio", pytest.param("trio", marks=pytest.mark.matrix("the same on the other loop"))])
+@pytest.fixture(params=LOOPS)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     return request.param
 

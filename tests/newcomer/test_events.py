@@ -14,9 +14,9 @@ import pytest
 from corral import Corral, ExecutionContext, tool
 from corral.events import Event, ExecutionFinished, ExecutionStarted, ToolCallFinished, ToolCallStarted
 from corral.sandboxes import DenoSandbox
+from tests.conftest import both_loops
 
 pytestmark = pytest.mark.anyio
-BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
 @tool
@@ -28,7 +28,7 @@ PROGRAM = "console.log('here'); return await tools.double({ n: 21 })"
 TYPES = ["execution_started", "console_output", "tool_call_started", "tool_call_finished", "execution_finished"]
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_an_async_function_hears_all_events_in_order_before_the_execution_returns() -> None:
     heard: list[str] = []
 
@@ -79,7 +79,7 @@ def test_it_hears_what_comes_in_callbacks_of_a_loop_that_is_not_anyios(
     assert (heard, caplog.records) == (TYPES, [])
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_one_that_never_returns_is_cancelled_when_the_execution_has_ended(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

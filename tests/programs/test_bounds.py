@@ -108,7 +108,7 @@ def test_fences_are_parsed_a_bounded_number_of_times(fence: str, monkeypatch: py
         return parse(text)
 
     monkeypatch.setattr(typescript, "parse", counting)
-    source = fence * (120_000 // len(fence))
+    source = fence * (40_000 // len(fence))
     with suppress(ProgramRejected):
         prepare_typescript(source)
     assert len(parsed) < 120

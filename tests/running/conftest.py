@@ -47,7 +47,12 @@ def url(postgres_server: str) -> str:
     return fresh_url(postgres_server)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite", marks=pytest.mark.matrix("hosts share Postgres in the gate; here a file")),
+        "postgres",
+    ]
+)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "sqlite":
         return Store(str(tmp_path / "runs.db"))

@@ -21,7 +21,8 @@ from corral.events import ConsoleOutput
 from corral.sandboxes import BoxProvider, GuestChannel, GuestFiles, SandboxProvider
 from corral.testing import SandboxSuite
 from corral.types import LimitName, SandboxConfig
-from tests.conftest import TOOLS
+from tests.conftest import TOOLS, both_loops
+from tests.shells.shared import gate_has
 from tests.testing.test_other_suites import plain_example
 
 UNENFORCED: tuple[LimitName, ...] = ("cpu_seconds", "memory_mb")
@@ -94,6 +95,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     assert not list(tmp_path.glob("box-*"))
 
 
+@gate_has(
+    "a_value_and_the_console_leave_the_program",
+    "calls_run_at_the_same_time_and_their_errors_can_be_caught",
+    "a_program_without_end_is_timed_out_and_the_next_one_runs",
+    rest="test_channels.py has all limits over such channels; here a box holds the guest",
+)
 class TestFolders(SandboxSuite):
     language = "python"
 
@@ -110,9 +117,7 @@ async def run(corral: Corral, user: str | None, program: str = VISIT, limits: Li
     return await corral.execute(program, language="python", context=context, limits=limits)
 
 
-@pytest.mark.parametrize(
-    "anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.matrix("the same on the other loop"))]
-)
+@both_loops
 async def test_a_user_keeps_a_box_and_nobody_else_sees_it(anyio_backend: str) -> None:
     provider = Folders()
     async with open_corral(provider) as corral:

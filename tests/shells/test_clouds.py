@@ -23,6 +23,14 @@ COMMANDS = """
     short_and_marked_output_arrives_whole
 """.split()
 WHOLE = "the gate has the whole suite in a jail, programs in E2B, and here what depends on where commands run"
+OTHERS = gate_has(
+    *"""
+    output_and_errors_are_apart a_process_gives_bytes_exactly output_arrives_while_the_command_runs
+    an_exit_code_is_the_commands cancelling_ends_a_command closing_a_shell_ends_its_commands_and_it_starts_no_more
+    input_of_bytes_is_exact a_variable_has_quotes_lines_and_dollars
+    """.split(),
+    rest="the gate has these cases in E2B and in a jail; here the parts of the wire in which services differ",
+)
 FILES = gate_has("bytes_are_exact", rest="files of all services are commands: the gate has the whole suite in E2B")
 
 
@@ -59,7 +67,7 @@ class TestE2BFiles(Files):
     cloud = CLOUDS["e2b"]
 
 
-@gate_has(*ENDS_AND_STREAMS, rest=WHOLE)
+@OTHERS
 class TestDaytonaCommands(Commands):
     cloud = CLOUDS["daytona"]
 
@@ -69,7 +77,7 @@ class TestDaytonaFiles(Files):
     cloud = CLOUDS["daytona"]
 
 
-@gate_has(*ENDS_AND_STREAMS, rest=WHOLE)
+@OTHERS
 class TestVercelCommands(Commands):
     cloud = CLOUDS["vercel"]
 

@@ -31,7 +31,7 @@ from corral.testing import BridgeStreamSuite, CallTool
 from corral.types import CallError, EncodedValue, Endpoint, HttpEndpoint, Reply
 from tests.bridges.http.engines import ENGINES
 from tests.testing.test_bridge_suite import OneLoop, encoded, served
-from tests.testing.wire import renewals, wire_only
+from tests.testing.wire import renewals, rest_in_matrix, wire_only
 from tests.until import until
 
 pytestmark = pytest.mark.anyio
@@ -231,6 +231,7 @@ def fields(value: EncodedValue) -> dict[str, object]:
     return {"text": value.text.decode(), "tagged": value.tagged}
 
 
+@rest_in_matrix
 class TestHttp(TypeScriptSuite):
     bridge, name = HttpBridge, "http"
 

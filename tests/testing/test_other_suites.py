@@ -77,6 +77,7 @@ class Entered(SandboxSuite):
         return self.opened
 
 
+@pytest.mark.matrix("tests/e2e runs such programs in this engine, in the gate; here the suite of extensions")
 @pytest.mark.anyio
 class TestDeno(Entered):
     @classmethod
@@ -106,6 +107,7 @@ class TestWasm(Entered):
         return WasmSandbox(pool_size=0)
 
 
+@pytest.mark.matrix("tests/e2e runs such programs in this engine, in the gate; here the suite of extensions")
 @pytest.mark.anyio
 class TestCPython(Entered):
     language = "python"

@@ -1,6 +1,6 @@
 """Which cases of the suites of bridges a protocol can decide, and classes that keep to them.
 
-HTTP has all cases, in guests of both languages, and so has the pipe. The guards behind a protocol, and the calls of a guest
+The gate has all cases over HTTP from Python, and over the pipe. The guards behind a protocol, and the calls of a guest
 before it, are the same code over each of the others.
 """
 
@@ -45,7 +45,7 @@ def renewals() -> Generator[list[str]]:
 
 
 S = TypeVar("S", bound=BridgeSuite)
-REASON = "over HTTP and the pipe the gate has this case; over this protocol it meets the same guards"
+REASON = "over the pipe, and over HTTP from Python, the gate has this case; here it meets the same guards"
 WIRE = {
     f"test_{name}"
     for name in """

@@ -16,11 +16,10 @@ from corral.errors import InvalidToolOutput, ToolDefinitionError
 from corral.model import declare_python, declare_typescript
 from corral.tools import ToolRegistry
 from corral.types import Language
+from tests.conftest import both_loops
 from tests.until import until
 
 pytestmark = pytest.mark.anyio
-
-BOTH_LOOPS = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
 class Counter:
@@ -121,7 +120,7 @@ def test_an_iterator_is_declared_as_an_array_of_its_items() -> None:
         assert schema == {"type": "array", "items": {} if name in untyped else {"type": "integer"}}
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_what_a_tool_yields_is_a_list_whatever_the_tool_is() -> None:
     tools: list[Tool] = [tool(name=name)(function) for name, function in SHAPES.items()]
     tools.append(define_tool(name="from_document", input_schema={"type": "object"}, execute=from_document))
@@ -215,7 +214,7 @@ async def test_a_list_a_little_over_the_limit_is_refused_as_any_result_is() -> N
     assert "it has 2061 bytes, and 1000 are allowed" in result.error.message
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_a_tool_that_is_cancelled_is_closed() -> None:
     closed: list[str] = []
 
@@ -242,7 +241,7 @@ async def test_a_tool_that_is_cancelled_is_closed() -> None:
     assert closed == ["waits", "never_waits"]
 
 
-@BOTH_LOOPS
+@both_loops
 async def test_a_thread_whose_call_is_cancelled_stops_at_the_next_item() -> None:
     began, may_go_on, closed = threading.Event(), threading.Event(), threading.Event()
 

@@ -18,6 +18,7 @@ from corral.bridges import ASGIApp
 from corral.bridges.http import HttpBridge
 from corral.errors import ConfigError
 from tests.bridges.http.serving import CONTEXT, Audited, call, tools
+from tests.conftest import both_loops
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ def client(app: ASGIApp, host: str = "localhost", **transport: Any) -> httpx.Asy
     return httpx.AsyncClient(transport=httpx.ASGITransport(app, **transport), base_url=f"http://{host}")
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@both_loops
 @pytest.mark.parametrize("mount", [in_fastapi, in_starlette])
 @pytest.mark.parametrize("path", ["/corral", "/a/b"])
 @pytest.mark.parametrize("root_path", ["", "/behind/a/proxy"])

@@ -16,11 +16,11 @@ from corral.model import discovery as making
 from corral.model import discovery_tools
 from corral.tools import ToolRegistry
 from corral.types import ToolName
+from tests.conftest import both_loops
 from tests.model.catalog.making import anything
 from tests.until import LIMIT_SECONDS
 
-TRIO = pytest.param("trio", marks=pytest.mark.matrix("says it on asyncio in the gate; here on trio"))
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", TRIO])]
+pytestmark = [pytest.mark.anyio, both_loops]
 
 ADA, BOB = ExecutionContext(user_id="ada"), ExecutionContext(user_id="bob")
 

@@ -12,6 +12,7 @@ from corral.errors import ConfigError, EgressBlocked, ToolDefinitionError, ToolE
 from corral.sandboxes import DenoSandbox
 from corral.sources.openapi import OpenApi, Operation
 from corral.tools import ToolRegistry
+from tests.conftest import both_loops
 from tests.sources.openapi.service import Answer, Caller, Service, calling, document
 
 pytestmark = pytest.mark.anyio
@@ -294,7 +295,7 @@ async def test_until_a_source_is_open_its_tools_say_so() -> None:
         await tool.execute(await tool.parse_input({"owner": "me"}), ToolCall(ExecutionContext()))
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@both_loops
 async def test_a_source_may_be_open_several_times_at_once(service: Service, anyio_backend: str) -> None:
     source = OpenApi("api", REPOS, base_url=service.url)
     first, second = Caller(), Caller()
