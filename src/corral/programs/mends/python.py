@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
+from corral.programs.mends.base import Mender
 from corral.programs.mends.functions import asynchronous
 from corral.programs.mends.names import ToolNames
 from corral.programs.mends.origins import Origins
@@ -61,13 +62,11 @@ def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
     return mender.mends
 
 
-class _Mender:
+class _Mender(Mender):
     def __init__(self, names: Names, tools: ToolNames, edits: Edits) -> None:
-        self.mends: list[str] = []
+        super().__init__(tools, edits)
         self._names = names
         self._origins = Origins(names, annotated=True)
-        self._tools = tools
-        self._edits = edits
         self._imported: set[str] = set()
         """Names whose imports were removed."""
         self._free: dict[str, bool] = {}
@@ -78,9 +77,6 @@ class _Mender:
         """Calls to await in functions that are not async."""
         self._imports_all = False
         """True if `import *` of another module could bind any name."""
-
-    def _tell(self, message: str) -> None:
-        self.mends.append(message)
 
     def _is_free(self, word: str) -> bool:
         if word not in self._free:
@@ -94,8 +90,7 @@ class _Mender:
             return
         root, _, rest = path.partition(".")
         if path in _CONSOLE and self._is_free(root):
-            self._edits.replace(callee.start_byte, callee.end_byte, b"print")
-            self._tell(f"`{path}` was interpreted as `print`.")
+            self._interpret(callee, path, "print")
             return
         if path in _BRIDGES and self._is_free(root):
             self._bridge(call, callee)
@@ -115,8 +110,7 @@ class _Mender:
         if tool is None:
             return
         if new != path:
-            self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
-            self._tell(f"`{path}` was interpreted as `{new}`.")
+            self._interpret(callee, path, new)
         self._input(call, tool)
         self._await(call, new)
 
@@ -201,19 +195,6 @@ class _Mender:
         bound = [each.node.parent for each in self._names.of(word) if each.binds]
         kinds = ("parameters", "typed_parameter", "default_parameter", "lambda_parameters")
         return word != "self" and bool(bound) and all(each is not None and each.type in kinds for each in bound)
-
-    def _bridge(self, call: Node, callee: Node) -> None:
-        """Repairs `call_tool("name", {...})`."""
-        passed = arguments_of(call)
-        if not 1 <= len(passed) <= 2 or passed[0].type != "string" or text_of(passed[0])[:1] not in "\"'":
-            return
-        path = self._tools.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
-        end = passed[1].start_byte if len(passed) == 2 else passed[0].end_byte
-        if path is None or b"\n" in self._edits.text[callee.start_byte : end]:
-            return
-        self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
-        self._tell(f"`{text_of(callee)}({text_of(passed[0])}, …)` was interpreted as `tools.{path}(…)`.")
-        self._await(call, f"tools.{path}")
 
     def _help(self, call: Node, callee: Node) -> None:
         """Repairs `help(tools.x)`, which prints the declaration."""

@@ -10,6 +10,7 @@ from tree_sitter import Node
 
 from corral.concurrency.cached_property import cached_property
 from corral.programs.edits import Edits
+from corral.programs.mends.base import Mender
 from corral.programs.mends.functions import asynchronous
 from corral.programs.mends.names import ToolNames
 from corral.programs.syntax.parsing import TooLongToParse, ancestors, arguments_of, enclosing, is_a, part, with_wrappers
@@ -76,12 +77,10 @@ def mends_of(typed: TypedText, names: ToolNames, edits: Edits) -> list[str]:
         return []
 
 
-class _Mender:
+class _Mender(Mender):
     def __init__(self, root: Node, names: ToolNames, edits: Edits) -> None:
+        super().__init__(names, edits)
         self._nodes = [root, *walk(root)]
-        self._names = names
-        self._edits = edits
-        self._mends: list[str] = []
         self._bound: set[str] = set()
         self._parameters: set[str] = set()
         self._waiting: list[tuple[Node, bytes, bytes]] = []
@@ -111,10 +110,7 @@ class _Mender:
             elif node.type == "await_expression" and not _may_await(node):
                 self._waiting.append((node, b"", b""))
         self._make_async()
-        return self._mends
-
-    def _tell(self, message: str) -> None:
-        self._mends.append(message)
+        return self.mends
 
     def _is_free(self, name: str) -> bool:
         return name not in self._bound and name not in self._parameters
@@ -128,33 +124,31 @@ class _Mender:
             return
         is_free = self._is_free(parts[0])
         if parts == ["print"] and is_free:
-            self._edits.replace(callee.start_byte, callee.end_byte, b"console.log")
-            self._tell("`print` was interpreted as `console.log`.")
+            self._interpret(callee, "print", "console.log")
         elif parts == ["process", "exit"] and is_free:
             self._exit(call)
         elif len(parts) == 1 and parts[0] in _BRIDGES and is_free:
             self._bridge(call, callee)
         elif (path := self._path(callee, parts)) is not None:
             self._input(call, path)
-            self._await(call, path)
+            self._await(call, f"tools.{path}")
 
     def _path(self, callee: Node, parts: list[str]) -> str | None:
         """Returns the tool that a call refers to, and repairs its name."""
         root, written = parts[0], ".".join(parts[1:])
         if root not in self._bound and len(parts) > 2 and parts[1] in _TOOLS and root not in _HOLDERS:
-            path = self._names.resolve(".".join(parts[2:])) if root in self._parameters else None
+            path = self._tools.resolve(".".join(parts[2:])) if root in self._parameters else None
         elif root in _HOLDERS and self._is_free(root):
-            path = self._names.resolve(written)
+            path = self._tools.resolve(written)
         elif self._is_free(root) and root not in _GLOBALS:
-            path = self._names.resolve(".".join(parts))
+            path = self._tools.resolve(".".join(parts))
         else:
             return None
         if path is None:
             return None
         new = f"{root if root in _TOOLS else 'tools'}.{path}"
         if new != ".".join(parts):
-            self._edits.replace(callee.start_byte, callee.end_byte, new.encode())
-            self._tell(f"`{'.'.join(parts)}` was interpreted as `{new}`.")
+            self._interpret(callee, ".".join(parts), new)
         return path
 
     def _input(self, call: Node, path: str) -> None:
@@ -164,7 +158,7 @@ class _Mender:
             self._keywords(passed, path)
         if len(passed) != 1:
             return
-        if passed[0].type in _LITERALS and (sole := self._names.sole_member(path)) is not None:
+        if passed[0].type in _LITERALS and (sole := self._tools.sole_member(path)) is not None:
             self._edits.wrap(passed[0].start_byte, passed[0].end_byte, f"{{ {sole}: ".encode(), b" }")
             self._tell(f"The argument of `tools.{path}` was interpreted as `{sole}`: write `{{ {sole}: … }}`.")
         keys: dict[str, Node] = {}
@@ -173,7 +167,7 @@ class _Mender:
             if key is not None and key.type in ("property_identifier", "shorthand_property_identifier"):
                 keys[text_of(key)] = key
         for word, key in keys.items():
-            if (member := self._names.resolve_member(path, word, keys)) is not None:
+            if (member := self._tools.resolve_member(path, word, keys)) is not None:
                 new = member if key.type == "property_identifier" else f"{member}: {word}"
                 self._edits.replace(key.start_byte, key.end_byte, new.encode())
                 self._tell(f"`{word}` was interpreted as `{member}` of `tools.{path}`.")
@@ -186,28 +180,13 @@ class _Mender:
     def _keywords(self, arguments: list[Node], path: str) -> None:
         """Repairs `tools.x(query="lamp")`, as in Python, if the input has these members."""
         names = [text_of(part(each, "left")) for each in arguments]
-        if len(set(names)) != len(names) or not all(self._names.has_input(path, each) for each in names):
+        if len(set(names)) != len(names) or not all(self._tools.has_input(path, each) for each in names):
             return
         for each in arguments:
             sign = next(part for part in each.children if part.type == "=")
             self._edits.replace(sign.start_byte, sign.end_byte, b":")
         self._edits.wrap(arguments[0].start_byte, arguments[-1].end_byte, b"{ ", b" }")
         self._tell(f"The arguments of `tools.{path}` were put into one object: write `{{ {names[0]}: … }}`.")
-
-    def _bridge(self, call: Node, callee: Node) -> None:
-        """Repairs `call_tool("name", {...})`."""
-        passed = arguments_of(call)
-        if not 1 <= len(passed) <= 2 or passed[0].type != "string":
-            return
-        path = self._names.resolve(text_of(passed[0])[1:-1].removeprefix("tools."))
-        if path is None:
-            return
-        end = passed[1].start_byte if len(passed) == 2 else passed[0].end_byte
-        if b"\n" in self._edits.text[callee.start_byte : end]:
-            return
-        self._edits.replace(callee.start_byte, end, f"tools.{path}(".encode())
-        self._tell(f"`{text_of(callee)}({text_of(passed[0])}, …)` was interpreted as `tools.{path}(…)`.")
-        self._await(call, path)
 
     def _exit(self, call: Node) -> None:
         """Repairs `process.exit()` as a statement outside functions, which ends the program."""
@@ -228,7 +207,7 @@ class _Mender:
         space = module.rpartition("/")[2].removesuffix(".js").removesuffix(".ts")
         bindings, code = bindings_of(clause), ""
         for each in bindings:
-            path = each.imported and self._names.imported(space, each.imported, is_home=space in _HOLDERS)
+            path = each.imported and self._tools.imported(space, each.imported, is_home=space in _HOLDERS)
             if path is None and (each.imported is not None or module.rpartition("/")[2] not in _HOLDERS):
                 return
             code += f"const {each.local} = {'tools' if path is None else f'tools.{path}'}; "
@@ -240,7 +219,7 @@ class _Mender:
 
     # --- await
 
-    def _await(self, call: Node, path: str) -> None:
+    def _await(self, call: Node, shown: str) -> None:
         """Awaits a call whose value is used at once, or is stored in a constant that is only used as a value."""
         value, owner = with_wrappers(call, _WRAPPERS)
         needs = _needs_value
@@ -262,7 +241,7 @@ class _Mender:
             self._waiting.append((call, before, after))
             return
         self._edits.wrap(call.start_byte, call.end_byte, before, after)
-        self._tell(f"`await` was added before `tools.{path}(…)`.")
+        self._tell(f"`await` was added before `{shown}(…)`.")
 
     def _uses(self, declarator: Node) -> list[tuple[Node, Node]]:
         """Returns the uses of a variable, each with its parent; empty if it is declared twice, or used before."""
