@@ -133,14 +133,12 @@ class _Place:
         self.in_place: list[_Place] = []
         self.named: list[_Place] = []
         self.others: list[_Place] = []
-        self.keys: list[_Place] = []
         self.positions: list[_Place] = []
         self.items: list[_Place] = []
-        self.contained: list[_Place] = []
 
     @property
     def steps(self) -> int:
-        return 1 + sum(map(len, (self.in_place, self.named, self.others, self.keys, self.positions, self.items)))
+        return 1 + sum(map(len, (self.in_place, self.named, self.others, self.positions, self.items)))
 
     def add_in_place(self) -> None:
         """Adds the costs of everything that applies to the same part, once these are known."""
@@ -149,10 +147,10 @@ class _Place:
     def look_into_members(self) -> None:
         """Adds a cost without the members, because keywords for the same part have counted them already."""
         named = max((each.cost for each in self.named), default=0)
-        others = sum(each.cost for each in self.others) + sum(each.cost for each in self.keys)
+        others = sum(each.cost for each in self.others)
         self.objects = self.per_key + named + others + self.again * sum(each.objects for each in self.in_place)
         position = max((each.cost for each in self.positions), default=0)
-        items = sum(each.cost for each in self.items) + _CONTAINED * sum(each.cost for each in self.contained)
+        items = sum(each.cost for each in self.items)
         self.arrays = self.per_item + position + items + self.again * sum(each.arrays for each in self.in_place)
         self.objects, self.arrays = min(self.objects, UNBOUNDED), min(self.arrays, UNBOUNDED)
 
@@ -235,14 +233,14 @@ class _Reader:
             return [self._place(each) for each in schema.get(key, {}).values()]
 
         place.named = several("properties")
-        place.others = several("patternProperties") + one("additionalProperties") + one("unevaluatedProperties")
-        place.keys = one("propertyNames")
+        place.others = several("patternProperties")
+        for key in ("additionalProperties", "unevaluatedProperties", "propertyNames"):
+            place.others += one(key)
         items = schema.get("items", True)
         positions: list[Any] = [*schema.get("prefixItems", ()), *(items if isinstance(items, list) else ())]
         place.positions = [self._place(each) for each in positions]
-        place.items = one("additionalItems") + one("unevaluatedItems")
+        place.items = one("additionalItems") + one("unevaluatedItems") + _CONTAINED * one("contains")
         place.items += [] if isinstance(items, list) else [self._place(items)]
-        place.contained = one("contains")
 
     def _target(self, reference: Any) -> Any:
         if (reference != "#" and not reference.startswith("#/")) or "%" in reference:
