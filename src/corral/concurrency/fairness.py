@@ -268,11 +268,6 @@ class Capacity:
         self._used = 0
         self._waiting: deque[tuple[int, anyio.Event]] = deque()
 
-    @property
-    def is_free(self) -> bool:
-        """True if nothing is held and no task waits."""
-        return not self._used and not self._waiting
-
     def try_acquire(self, size: int = 1) -> bool:
         """Acquires without waiting; False if too little is free."""
         if self._waiting or (self._used and self._used + size > self._total):

@@ -180,12 +180,14 @@ class Catalog:
     before the rest, inputs before results. The text then explains how to search for more.
 
     Args:
-            tools: may change at any time. budget_tokens: for the text and its news together. Once it is spent, each
-            piece of news can still take an eighth. count_tokens: counts the tokens of a text; by default, they are
-            estimated. first: names of tools and namespaces that are likely to be needed. They are shown in full before
-            any others, in this order, as far as they fit. learnt: by tool, observed results of tools that declare no
-            output; see `LearntResults`. complete: True if programs have no other tools; otherwise the text always
-            explains how to search for more.
+        tools: may change at any time.
+        budget_tokens: for the text and its news together. Once it is spent, each piece of news can still take an
+            eighth.
+        count_tokens: counts the tokens of a text; by default, they are estimated.
+        first: names of tools and namespaces that are likely to be needed. They are shown in full before any others, in
+            this order, as far as they fit.
+        learnt: by tool, observed results of tools that declare no output; see `LearntResults`.
+        complete: True if programs have no other tools; otherwise the text always explains how to search for more.
 
     Raises:
         ConfigError: the budget is less than 500 tokens.

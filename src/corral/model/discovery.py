@@ -148,7 +148,7 @@ _MAX_DEPTH = 20
 
 _PREFIX = re.compile(r"(tools|codemode)\.")
 
-_QUESTION: JsonSchema = {
+QUESTION: JsonSchema = {
     "type": "object",
     "properties": {
         "query": {"type": "string"},
@@ -158,6 +158,7 @@ _QUESTION: JsonSchema = {
     },
     "additionalProperties": False,
 }
+"""Input of `tools.search`."""
 _FOUND: JsonSchema = {
     "$ref": "#/$defs/ToolsFound",
     "$defs": {
@@ -184,7 +185,7 @@ _FOUND: JsonSchema = {
     },
 }
 _NAMES: JsonSchema = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": _MOST_DESCRIBED}
-_NAMED: JsonSchema = {
+NAMED: JsonSchema = {
     "type": "object",
     "properties": {
         "name": {"anyOf": [{"type": "string"}, _NAMES]},
@@ -193,6 +194,7 @@ _NAMED: JsonSchema = {
     "required": ["name"],
     "additionalProperties": False,
 }
+"""Input of `tools.describe`."""
 _DESCRIBED: JsonSchema = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "declaration": {"type": "string"}},
@@ -226,9 +228,9 @@ class _Output:
         return ANYTHING.dump(value)
 
 
-_SEARCH_INPUT = _Input(_QUESTION, "tools.search", {"type": "string"})
+_SEARCH_INPUT = _Input(QUESTION, "tools.search", {"type": "string"})
 _SEARCH_OUTPUT = _Output(_FOUND)
-_DESCRIBE_INPUT = _Input(_NAMED, "tools.describe", {"type": "string"}, _NAMES)
+_DESCRIBE_INPUT = _Input(NAMED, "tools.describe", {"type": "string"}, _NAMES)
 _DESCRIBE_OUTPUT = _Output(_DESCRIBED)
 
 

@@ -14,6 +14,7 @@ from corral.events import OnEvent
 from corral.languages import LANGUAGES
 from corral.logs import get_logger
 from corral.model.catalog import Catalog
+from corral.model.discovery import NAMED, QUESTION
 from corral.rendering.lists import both, either
 from corral.results import ExecutionResult
 from corral.tools import Tool, ToolCall, ToolRegistry, define_tool
@@ -94,33 +95,22 @@ _REPEAT: JsonSchema = {
         "recorded result, once. True makes them again."
     ),
 }
-_SEARCH: JsonSchema = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "description": "Search words. Leave out to list all tools."},
-        "namespace": {"type": "string", "description": "Search only this namespace."},
-        "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 10},
-        "offset": {"type": "integer", "minimum": 0, "default": 0},
-    },
-    "additionalProperties": False,
-}
-_DESCRIBE: JsonSchema = {
-    "type": "object",
-    "properties": {
-        "name": {
-            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "maxItems": 20}],
-            "description": "Name as in programs, without `tools.`; or a list of names",
-        },
-        "depth": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": 20,
-            "description": "Levels of objects shown in results; by default at most 2",
-        },
-    },
-    "required": ["name"],
-    "additionalProperties": False,
-}
+
+
+def _explained(schema: JsonSchema, **descriptions: str) -> JsonSchema:
+    """Adds descriptions of members."""
+    members = {name: {**schema["properties"][name], "description": text} for name, text in descriptions.items()}
+    return {**schema, "properties": {**schema["properties"], **members}}
+
+
+_SEARCH = _explained(
+    QUESTION, query="Search words. Leave out to list all tools.", namespace="Search only this namespace."
+)
+_DESCRIBE = _explained(
+    NAMED,
+    name="Name as in programs, without `tools.`; or a list of names",
+    depth="Levels of objects shown in results; by default at most 2",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,6 @@ from corral.model.printing.named_types import share
 from corral.model.printing.signatures import Signature, ToolShape, TypeNames, name_definitions, read_signatures
 from corral.model.shapes import descriptions as describing
 from corral.model.shapes.algebra import MAX_EXPANSIONS, alternatives, intersect, union
-from corral.model.shapes.arrays import layout
 from corral.model.shapes.constants import constants
 from corral.model.shapes.descriptions import printable, tool_lines
 from corral.model.shapes.names import pascal_case
@@ -39,7 +38,7 @@ from corral.model.shapes.shape import (
     Union,
     Unknown,
 )
-from corral.model.shapes.traits import members_of
+from corral.model.shapes.traits import layout, members_of
 from corral.model.shapes.type_systems import PYTHON
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ToolName
@@ -412,8 +411,8 @@ def declare_python(tools: Mapping[ToolName, ToolShape], *, checked: bool = False
     widened, up to `Any`, and texts and names in the schemas cannot break out of their place.
 
     Args:
-            tools: by their names in programs. checked: prints for a type checker instead of a reader: without
-                descriptions.
+        tools: by their names in programs.
+        checked: prints for a type checker instead of a reader: without descriptions.
     """
     signatures = share(read_signatures(tools, PYTHON), PYTHON, texts=not checked)
     return print_python(signatures, checked=checked) + _ALIAS

@@ -13,7 +13,6 @@ from corral.model.printing.named_types import share
 from corral.model.printing.signatures import Signature, ToolShape, TypeNames, name_definitions, read_signatures
 from corral.model.shapes import descriptions as describing
 from corral.model.shapes.algebra import union
-from corral.model.shapes.arrays import layout
 from corral.model.shapes.descriptions import tool_lines
 from corral.model.shapes.names import string_literal
 from corral.model.shapes.shape import (
@@ -34,7 +33,7 @@ from corral.model.shapes.shape import (
     Union,
     Unknown,
 )
-from corral.model.shapes.traits import members_of
+from corral.model.shapes.traits import layout, members_of
 from corral.model.shapes.type_systems import TYPESCRIPT
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ToolName
@@ -206,8 +205,9 @@ def declare_typescript(tools: Mapping[ToolName, ToolShape], *, checked: bool = F
     up to `unknown`, and texts and names in the schemas cannot break out of their place.
 
     Args:
-            tools: by their names in programs. checked: prints for a compiler instead of a reader: without descriptions,
-                with `any` for unknown types, and so that a tool without input can be called with `{}`.
+        tools: by their names in programs.
+        checked: prints for a compiler instead of a reader: without descriptions, with `any` for unknown types, and so
+            that a tool without input can be called with `{}`.
     """
     signatures = share(read_signatures(tools, TYPESCRIPT), TYPESCRIPT, texts=not checked)
     return print_typescript(signatures, checked=checked) + _ALIAS
