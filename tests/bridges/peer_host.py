@@ -1,6 +1,8 @@
 """One of several hosts, as a process: `python -m tests.bridges.peer_host SETTINGS`, which are JSON.
 
-It serves a bridge at `/bridge`, and opens and ends executions for tests at `/make/USER` and `/end/EXECUTION`.
+It serves a bridge at `/bridge`, and opens and ends executions for tests at `/make/USER` and `/end/EXECUTION`. With a
+folder as `store`, it runs Python programs in USER's one session, whose files are stored there, at `/run/USER`. A call of
+`wait` makes the file `waits`.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -26,6 +29,9 @@ from corral.bridges import PeerHosts
 from corral.bridges.peers import Peers
 from corral.bridges.peers_redis import RedisPeers
 from corral.calls import RemoteExecution
+from corral.errors import CorralError
+from corral.sessions import DirectoryStore, Scratch, Sessions
+from corral.sessions import Mount as SessionMount
 
 SECRET = "the key that all hosts of these tests share"
 
@@ -49,6 +55,8 @@ async def serve(settings: Mapping[str, Any]) -> None:
     @tool
     async def wait() -> None:
         """Waits for ever."""
+        if "waits" in settings:
+            Path(settings["waits"]).touch()
         await anyio.sleep_forever()
 
     async def make(request: Request) -> JSONResponse:
@@ -60,15 +68,27 @@ async def serve(settings: Mapping[str, Any]) -> None:
         executions.pop(request.path_params["execution"]).end()
         return JSONResponse({})
 
+    async def run(request: Request) -> JSONResponse:
+        context = ExecutionContext(user_id=request.path_params["user"], session_id="one")
+        source = (await request.body()).decode()
+        try:
+            result = await corral.execute(source, language="python", context=context)
+        except CorralError as error:
+            return JSONResponse(error.code, 409)
+        return JSONResponse(result.value if result.error is None else result.error.message)
+
     @asynccontextmanager
     async def opened(_: Starlette) -> AsyncGenerator[None]:
         async with corral:
             yield
 
-    corral = Corral([where, wait], bridge=settings.get("bridge", "http"), peers=peers_of(settings), check=False)
+    store, bridge = settings.get("store"), settings.get("bridge", "http")
+    sessions = store and Sessions(files=(SessionMount("/workspace", Scratch(store=DirectoryStore(Path(store)))),))
+    corral = Corral([where, wait], bridge=bridge, peers=peers_of(settings), sessions=sessions, check=False)
     routes = [
         Route("/make/{user}", make),
         Route("/end/{execution}", end),
+        Route("/run/{user}", run, methods=["POST"]),
         Mount("/bridge", corral.remote.asgi_app()),
     ]
     app = Starlette(routes=routes, lifespan=opened)

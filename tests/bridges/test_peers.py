@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -59,7 +60,7 @@ class Host:
     def __init__(self, name: str, port: int, **settings: Any) -> None:
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        settings |= {"name": name, "port": port, "url": f"{self.url}/bridge", "lease_seconds": LEASE_SECONDS}
+        settings = {"lease_seconds": LEASE_SECONDS, **settings, "name": name, "port": port, "url": f"{self.url}/bridge"}
         command = [sys.executable, "-m", "tests.bridges.peer_host", json.dumps(settings)]
         self.process = subprocess.Popen(command, env={**os.environ, "TOOL_BRIDGE_SECRET": SECRET})
         self._http = httpx.Client(base_url=self.url, trust_env=False, verify=NO_TLS, timeout=60)
@@ -72,6 +73,11 @@ class Host:
     def make(self, user: str = "ada") -> dict[str, str]:
         """Opens an execution; returns its `id` and `token`."""
         return self._http.get(f"/make/{user}").raise_for_status().json()
+
+    def run(self, source: str, user: str = "ada") -> tuple[int, Any]:
+        """Runs a program in Python in the user's session."""
+        answer = self._http.post(f"/run/{user}", content=source)
+        return answer.status_code, answer.json()
 
     def end(self, execution: str) -> None:
         self._http.get(f"/end/{execution}").raise_for_status()
@@ -181,6 +187,25 @@ def test_a_killed_host_is_lost_at_once_and_unknown_after_its_lease(trio: list[Ho
     assert code_of(other.call(token)) == (502, "host_lost")
     until_sync(lambda: other.call(token).status_code != 502)
     assert code_of(other.call(token)) == (401, "invalid_token")
+
+
+@pytest.mark.matrix("test_a_lease_ends_with_its_last_use_and_is_lost_with_the_data_of_redis: here its host is killed")
+def test_the_session_of_a_killed_host_is_taken_over_once_its_lease_has_ended(redis_url: str, tmp_path: Path) -> None:
+    waits = tmp_path / "waits"
+    settings = {"redis": redis_url, "store": str(tmp_path / "files"), "waits": str(waits), "bridge": "pipe"}
+    settings |= {"lease_seconds": 5.0}
+    with hosts("first", "second", **settings) as [first, second], ThreadPoolExecutor(1) as thread:
+        assert first.run("open('a.txt', 'w').write('stored')") == (200, 6)
+        assert second.run("open('a.txt').read()") == (409, "session_elsewhere")
+        assert second.run("1", "bob") == (200, 1), "another session"
+        unfinished = thread.submit(first.run, "open('b.txt', 'w').write('x'); await tools.wait()")
+        until_sync(waits.exists)
+        first.kill()
+        with pytest.raises(httpx.TransportError):
+            unfinished.result()
+        assert second.run("open('a.txt').read()") == (409, "session_elsewhere"), "it may still write"
+        until_sync(lambda: second.run("1") == (200, 1))
+        assert second.run("import os\n[open('a.txt').read(), sorted(os.listdir())]") == (200, ["stored", ["a.txt"]])
 
 
 # --- fixed peers
