@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from tree_sitter import Node
 
 from corral.programs.edits import Edits
-from corral.programs.mends.base import Mender
-from corral.programs.mends.functions import asynchronous
+from corral.programs.mends.base import Mender, asynchronous
 from corral.programs.mends.names import ToolNames
 from corral.programs.mends.origins import Origins
 from corral.programs.python.awaits import add_await, is_given_to_loop, lacks_await, may_await

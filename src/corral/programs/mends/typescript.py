@@ -10,8 +10,7 @@ from tree_sitter import Node
 
 from corral.concurrency.cached_property import cached_property
 from corral.programs.edits import Edits
-from corral.programs.mends.base import Mender
-from corral.programs.mends.functions import asynchronous
+from corral.programs.mends.base import Mender, asynchronous
 from corral.programs.mends.names import ToolNames
 from corral.programs.syntax.parsing import TooLongToParse, ancestors, arguments_of, enclosing, is_a, part, with_wrappers
 from corral.programs.syntax.typescript import (

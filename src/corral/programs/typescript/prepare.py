@@ -52,9 +52,15 @@ from corral.programs.syntax.typescript import (
     unwrapped,
     walk,
 )
-from corral.programs.typescript.commonjs import COMMONJS_PREFIX, assigns_exports, rewrite_commonjs
 from corral.programs.typescript.lower import rejected
-from corral.programs.typescript.modules import Entry, guard_words, rewrite_modules
+from corral.programs.typescript.modules import (
+    COMMONJS_PREFIX,
+    Entry,
+    assigns_exports,
+    guard_words,
+    rewrite_commonjs,
+    rewrite_modules,
+)
 from corral.programs.typescript.names import Names
 from corral.programs.typescript.references import find_references
 from corral.programs.typescript.strip import Findings, Misread, erase_types
