@@ -107,10 +107,13 @@ class _Values:
 
     _unread: dict[str, Unread]
 
-    def keep(self, name: str, value: Unread) -> None:
-        """Keeps an attribute encoded."""
-        self._unread = {**self.unread, name: value}
-        delattr(self, name)
+    def keep(self, name: str, value: object) -> None:
+        """Sets an attribute to a value, which can be `Unread`."""
+        if type(value) is Unread:
+            self._unread = {**self.unread, name: value}
+            delattr(self, name)
+        else:
+            setattr(self, name, value)
 
     @property
     def unread(self) -> Mapping[str, Unread]:

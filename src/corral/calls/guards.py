@@ -333,14 +333,10 @@ def convert_errors(handler: Handler) -> Handler:
             return await handler(call)
         except CorralError as error:
             return Reply(error=CallError.of(error))
-        except anyio.get_cancelled_exc_class():
-            if being_cancelled():
+        except (Exception, anyio.get_cancelled_exc_class()) as error:
+            if not isinstance(error, Exception) and being_cancelled():
                 raise
-            return Reply(
-                error=CallError.of(unexpected(call))
-            )  # cancelled inside a host's guard; this call itself was not
-        except Exception:
-            return Reply(error=CallError.of(unexpected(call)))
+            return Reply(error=CallError.of(unexpected(call)))  # or cancelled inside a host's guard, unlike the call
 
     return guarded
 

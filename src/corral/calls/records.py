@@ -137,11 +137,7 @@ class CallRecorder:
         record.state = "returned" if reply.error is None else "raised"
         if (encoded := reply.encoded) is not None:
             read, size = partial(_decoded, encoded), len(encoded.text)
-            recorded = self._kept(read() if size <= _SMALL_BYTES else None, size, read)
-            if type(recorded) is Unread:
-                record.keep("output", recorded)
-            else:
-                record.output = recorded
+            record.keep("output", self._kept(read() if size <= _SMALL_BYTES else None, size, read))
 
     def approval_requested(self, request: ApprovalRequest) -> None:
         self._events.emit(
@@ -170,11 +166,7 @@ class CallRecorder:
             self._room -= cost
             record.output = reply.value
             return
-        recorded = self._kept(reply.value, len(encoded.text), partial(_decoded, encoded))
-        if type(recorded) is Unread:
-            record.keep("output", recorded)
-        else:
-            record.output = recorded
+        record.keep("output", self._kept(reply.value, len(encoded.text), partial(_decoded, encoded)))
 
     def _kept(self, value: object, size: int, read: Callable[[], object] | None) -> object:
         """Returns the form in which a value is recorded. Its JSON has `size` bytes; `read` decodes it again."""

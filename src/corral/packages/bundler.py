@@ -246,8 +246,6 @@ class _Service:
 
 def _encoded(value: object) -> bytes:
     match value:
-        case None:
-            return b"\x00"
         case bool():
             return bytes((1, value))
         case int():
@@ -259,12 +257,10 @@ def _encoded(value: object) -> bytes:
         case list():
             items = cast("list[object]", value)
             return struct.pack("<BI", 5, len(items)) + b"".join(map(_encoded, items))
-        case dict():
+        case _:
             members = cast("dict[str, object]", value)
             content = b"".join(_sized(key.encode()) + _encoded(each) for key, each in members.items())
             return struct.pack("<BI", 6, len(members)) + content
-        case _:
-            raise TypeError(f"esbuild does not accept {type(value).__name__}")
 
 
 def _sized(data: bytes) -> bytes:
