@@ -43,18 +43,22 @@ T = TypeVar("T", bound=SandboxProvider)
 CASES = Path(__file__).parent / "cases"
 
 
-_BATCH = re.compile(r"tests/security/test_\w+\.py::test_(every_attack|without_a_jail_they)_")
+_APART = re.compile(
+    r"tests/security/test_\w+\.py::test_(every_attack|without_a_jail_they)_.*|tests/testing/test_bridge_suite\w*\.py::Test\w+"
+)
 
 
 class ByFileOrBatch(LoadScopeScheduling):
     """Keeps the tests of a file in one process, but for batches of attacks, each of which is one test, and long.
 
+    The suites of bridges are apart as well: they come last, and whole files of them would leave other processes idle.
     Groups of pytest-xdist 3.8 would say the same, but have no effect with pytest 9.2: it no longer has the attribute that
     they are kept in.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if _BATCH.match(nodeid) else nodeid.partition("::")[0]
+        match = _APART.match(nodeid)
+        return match[0] if match else nodeid.partition("::")[0]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

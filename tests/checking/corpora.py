@@ -22,7 +22,7 @@ __all__ = ["EACH_OR_SOME", "LANGUAGES", "checked", "unsuccessful", "valid_python
 LANGUAGES: tuple[Language, ...] = ("typescript", "python")
 EACH_OR_SOME = pytest.mark.parametrize(
     "step",
-    [pytest.param(1, marks=pytest.mark.matrix("the gate has every second program of the corpus, and here are all")), 2],
+    [pytest.param(1, marks=pytest.mark.matrix("the gate has every second case of the corpus, and here are all")), 2],
 )
 _AT_ONCE = 2
 """More of them share the same processors."""

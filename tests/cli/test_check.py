@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from tests.cli.terminal import Ended, Here, Project
 
 FITS = '(await tools.get_weather(city="Oslo"))["city"]'
@@ -140,6 +142,7 @@ def test_unchecked_it_fails_where_it_is_wrong(ready: Here) -> None:
     assert (done.stderr, done.returncode) == ("", 1)
 
 
+@pytest.mark.matrix("the gate says how to get a language server; here its program runs")
 def test_without_a_language_server_a_program_runs_unchecked(project: Project) -> None:
     program = project.write("program.py", FITS)
     done = project.corral_without_ty("run", program, "--tools", "app.tools", "--json")

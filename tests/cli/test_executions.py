@@ -117,6 +117,7 @@ def test_a_ledger_that_does_not_exist_is_not_made(project: Here, ledger: str) ->
     assert not Path("runz.db").exists()
 
 
+@pytest.mark.matrix("tests/running undoes changes in the gate; here the command calls that")
 def test_changes_are_undone_by_a_command(project: Here, tmp_path: Path) -> None:
     undoing = "\n\ndef undo(input, output, context):\n    with open('paid', 'a') as file:\n        file.write(f'-{input[\"euros\"]:g} ')\n"
     (tmp_path / "shop.py").write_text(TOOLS.replace("needs_approval=True", "undo=lambda *all: undo(*all)") + undoing)

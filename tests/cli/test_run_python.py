@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import subprocess
 
+import pytest
+
 from tests.cli.terminal import Here, Project
 
 WEATHER = 'await tools.get_weather(city="Oslo")'
@@ -15,6 +17,7 @@ def run(project: Project, program: str, *arguments: str) -> subprocess.Completed
     return project.corral("run", program, "--tools", "app.tools", "--no-check", *arguments)
 
 
+@pytest.mark.matrix("tests/e2e chooses the engine for each language in the gate; here an option does")
 def test_a_file_of_python_runs_in_every_engine(project: Project) -> None:
     program = f"print('hi')\n{WEATHER}"
     printed = 'hi\n{\n  "city": "Oslo",\n  "sky": "clear"\n}\n'

@@ -57,6 +57,7 @@ def test_a_prompt_stays_in_its_folder_and_ctrl_c_ends_what_runs_and_not_the_prom
     assert "job control" not in terminal.output
 
 
+@pytest.mark.matrix("test_jailed.py says what such a jail does not hold; here the prompt prints it")
 def test_a_prompt_without_namespaces_says_what_is_not_bounded(project: Project) -> None:
     refused = project.corral("shell", "--tier", "landlock", "-c", "true")
     assert refused.returncode == 2

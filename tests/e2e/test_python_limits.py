@@ -103,6 +103,7 @@ async def test_sixty_megabytes_work_and_two_hundred_fail(python: Python, kind: s
     await fills(python, BOTH[kind])
 
 
+@pytest.mark.matrix("the gate has lists and bytes in both engines; here other objects")
 @pytest.mark.parametrize(
     "kind", [each if each in ("bytearray", "objects") else pytest.param(each, marks=OTHER_KINDS) for each in FULL]
 )

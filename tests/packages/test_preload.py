@@ -176,6 +176,7 @@ async def test_packages_are_preloaded_for_each_session(in_session: InSession, tm
     assert found[0] != found[1]
 
 
+@pytest.mark.matrix("a package that loads without end falls back in the gate; here one that is large")
 async def test_a_package_that_needs_too_much_memory_falls_back(in_session: InSession, tmp_path: Path) -> None:
     packages = preloaded(tmp_path, stamp=STAMP, greedy="const all = []; for (;;) all.push(new Array(1e6).fill(1));")
     first, second = await in_session(packages, *['return require("stamp").at;'] * 2)
@@ -275,6 +276,7 @@ return [found.length > 0, [...new Set(found)].filter((each) => each.startsWith("
     assert values == [[True, [], "undefined"]] * 4
 
 
+@pytest.mark.matrix("a server that differs from its trial is not used in the gate; here its answer differs")
 async def test_a_server_whose_answer_a_package_has_changed_is_not_used(in_session: InSession, tmp_path: Path) -> None:
     packages = preloaded(tmp_path, sly=f"{IN_SERVER} Array.prototype.toJSON = () => null; }}")
     assert await in_session(packages, "return 1", "return [1, 2]") == [1, [1, 2]]

@@ -100,6 +100,7 @@ class TestDenoWithoutJail(SandboxSuite):
         return UnjailedDeno(allow_eval=False, allow_wasm=False)
 
 
+@pytest.mark.matrix("tests/sandboxes/test_wasm.py runs such programs in the gate; here the suite of extensions")
 @pytest.mark.anyio
 class TestWasm(Entered):
     @classmethod

@@ -187,6 +187,7 @@ def test_the_tool_of_a_call_that_ran_at_the_end_was_cancelled(outcomes: Outcomes
     assert outcomes.tools.cancelled["ended"] == 1
 
 
+@pytest.mark.matrix("guest/test_http_runtime_python.py has such a program in the gate; here a whole server")
 def test_a_program_that_computes_outlives_its_tokens(tmp_path: Path) -> None:
     counted = CountedTokens()
 

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from corral.types import JsonSchema
+from tests.checking.corpora import EACH_OR_SOME
 from tests.model.declarations.checker import judge
 from tests.model.declarations.compiler import wrong
 from tests.model.declarations.test_bounds import HOSTILE
@@ -134,11 +135,13 @@ def accepted_although_invalid(name: str) -> list[Any]:
     return [value for cases in ACCEPTED.values() for value in cases.get(name, ())]
 
 
-def test_a_type_accepts_valid_values_and_no_others() -> None:
-    arguments = [[*valid, *invalid] for _, valid, invalid in CASES.values()]
-    verdicts = judge([schema for schema, _, _ in CASES.values()], arguments)
+@EACH_OR_SOME
+def test_a_type_accepts_valid_values_and_no_others(step: int) -> None:
+    cases = dict([*CASES.items()][::step])
+    arguments = [[*valid, *invalid] for _, valid, invalid in cases.values()]
+    verdicts = judge([schema for schema, _, _ in cases.values()], arguments)
     misjudged: dict[str, Any] = {}
-    for (name, (_, valid, _)), given, verdict in zip(CASES.items(), arguments, verdicts, strict=True):
+    for (name, (_, valid, _)), given, verdict in zip(cases.items(), arguments, verdicts, strict=True):
         found = wrong(verdict, given, len(valid))
         if set(found) != set(map(json.dumps, accepted_although_invalid(name))):
             misjudged[name] = found
