@@ -24,7 +24,9 @@ from corral.errors import ConfigError, MissingExtra, requires_extra
 from corral.rendering.suggestions import NearNames
 from corral.types import ExecutionContext
 
-_EPILOG = """\
+_HELP = """\
+Shows a chat page for an agent, with its programs' calls and output.
+
 AGENT is module:name: a ChatAgent, or an agent of pydantic-ai, LangChain, openai-agents or google-adk. The module must
 also have the Corral of its programs, as `corral`, unless a pydantic-ai agent has it in its CodeMode; calls wait for a
 click if it has approve=lambda _: Later().
@@ -44,15 +46,7 @@ exit codes: 0 ended by a signal, 2 wrong usage or set-up
 
 
 def add_chat(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "chat",
-        _chat,
-        takes="AGENT",
-        help="chat with an agent on a page",
-        description="Shows a chat page for an agent, with its programs' calls and output.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "chat", _chat, _HELP, takes="AGENT")
     parser.add_argument("agent", nargs="?", metavar="AGENT", help="module:name")
     parser.add_argument("--demo", action="store_true", help="a scripted model and demo tools; needs no key")
     parser.add_argument("--host", default="127.0.0.1", help="an address of this machine; default: 127.0.0.1")

@@ -166,18 +166,13 @@ def _meant(option: str, options: Collection[str]) -> str | None:
 
 
 def add_command(
-    commands: Commands,
-    name: str,
-    run: Callable[[argparse.Namespace], int],
-    *,
-    takes: str = "",
-    help: str,
-    description: str,
-    epilog: str | None = None,
+    commands: Commands, name: str, run: Callable[[argparse.Namespace], int], text: str, *, takes: str = ""
 ) -> argparse.ArgumentParser:
-    """Adds a command and returns its parser. `run` returns the exit code; `takes` is the command's argument in the
-    usage."""
+    """Adds a command and returns its parser. `run` returns the exit code. `text` is the help: a paragraph, whose first
+    sentence is listed by `corral --help`, and further ones. `takes` is the command's argument in the usage."""
     usage = f"corral {name} {takes} [OPTIONS]" if takes else f"corral {name} [OPTIONS]"
-    parser = commands.add_parser(name, usage=usage, help=help, description=description, epilog=epilog)
+    description, _, epilog = text.partition("\n\n")
+    listed = description.partition(".")[0].replace("\n", " ")
+    parser = commands.add_parser(name, usage=usage, help=listed, description=description, epilog=epilog)
     parser.set_defaults(command=run)
     return parser

@@ -19,7 +19,9 @@ from corral.concurrency.event_loop import asyncio_loop
 from corral.containment import TIERS
 from corral.errors import ConfigError, MissingExtra
 
-_EPILOG = """\
+_HELP = """\
+Serves jailed guests of this machine to Corral hosts. It runs no tools.
+
 examples:
   CORRAL_WORKER_SECRET=... corral worker --host 10.0.0.7 --port 7000 --capacity 64
   corral worker --cert worker.pem --key worker.key --ca ca.pem
@@ -34,14 +36,7 @@ exit codes: 0 ended by SIGTERM, 1 no program runs here, 2 wrong usage
 
 
 def add_worker(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "worker",
-        _worker,
-        help="run programs of Corral hosts on this machine",
-        description="Serves jailed guests of this machine to Corral hosts. It runs no tools.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "worker", _worker, _HELP)
     parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
     parser.add_argument("--port", type=int, default=7000, metavar="N", help="0 chooses a free port; default: 7000")
     parser.add_argument("--probe-port", type=int, metavar="N", help="serve /health and /metrics over HTTP here")

@@ -21,7 +21,9 @@ from corral.containment import TIERS
 from corral.sessions.shell import ShellLimitName
 from corral.shells import Process, Shell, ShellLimits
 
-_EPILOG = """\
+_HELP = """\
+Opens bash in the jail of a session, with programs' files.
+
 examples:
   corral shell                             a prompt; files are gone afterwards
   corral shell --workspace data            with ./data as /workspace, for reading and writing
@@ -41,14 +43,7 @@ _PIECE = 1 << 16
 
 
 def add_shell(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "shell",
-        _run,
-        help="open a shell in the jail of a session",
-        description="Opens bash in the jail of a session, with programs' files.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "shell", _run, _HELP)
     parser.add_argument("-c", "--command", dest="line", metavar="TEXT", help="run this command, and exit with its code")
     add_workspace(parser)
     parser.add_argument(

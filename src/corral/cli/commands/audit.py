@@ -29,7 +29,9 @@ _COLUMNS = (
     ("EXECUTION", 26),
     ("REASON", 0),
 )
-_EPILOG = """\
+_HELP = """\
+Prints the last events of an audit log that match all options, oldest first.
+
 examples:
   corral audit audit.jsonl --outcome denied --since 2h
   corral audit audit.sqlite --organization acme --json
@@ -40,15 +42,7 @@ exit codes: 0 the log was read, even if no event matches, 2 wrong usage or unrea
 
 
 def add_audit(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "audit",
-        _audit,
-        takes="SOURCE",
-        help="print the events of an audit log",
-        description="Prints the last events of an audit log that match all options, oldest first.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "audit", _audit, _HELP, takes="SOURCE")
     parser.add_argument("source", metavar="SOURCE", help="a .jsonl or .sqlite file, or a postgresql:// URL")
     for option in ("user", "organization", "session", "execution"):
         parser.add_argument(f"--{option}", metavar="ID", dest=f"{option}_id", help=f"only of this {option}")

@@ -41,7 +41,9 @@ _LOADED = re.compile(r"""\$load\w*\(\s*["']([^"']+)["']\s*\)""")
 """Module from which the program uses something in code that runs."""
 _PYTHON_PACKAGES = "--packages FOLDER or --python-package NAME adds Python packages"
 _NPM_PACKAGES = "--packages FOLDER adds npm packages"
-_EPILOG = """\
+_HELP = """\
+Type-checks a program against tools, without running it.
+
 Findings go to standard error; standard output has one line with the verdict, or JSON.
 
 exit codes: 0 the program would run, 1 it would be rejected, 2 wrong usage or set-up, 3 it could not be type-checked
@@ -49,15 +51,7 @@ exit codes: 0 the program would run, 1 it would be rejected, 2 wrong usage or se
 
 
 def add_check(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "check",
-        _check,
-        takes="PROGRAM",
-        help="type-check a program",
-        description="Type-checks a program against tools, without running it.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "check", _check, _HELP, takes="PROGRAM")
     add_program(parser)
     add_tools(parser)
     add_workspace(parser)

@@ -18,7 +18,9 @@ from corral.doctor.report import Examination, examine
 from corral.plugins import load_by_name
 from corral.rendering.preview import json_text
 
-_EPILOG = """\
+_HELP = """\
+Examines the containment in force on this machine, layer by layer, and reports missing parts.
+
 For each tier that works, an engine with all of its own permissions is started in the jail and tries to get out by
 harmless means. A program in each language runs. The language servers are started and check a right and a wrong
 program; a missing one is not a failure.
@@ -29,14 +31,7 @@ _YES, _NO = "✓", "✗"
 
 
 def add_doctor(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "doctor",
-        _doctor,
-        help="examine the containment on this machine",
-        description="Examines the containment in force on this machine, layer by layer, and reports missing parts.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "doctor", _doctor, _HELP)
     parser.add_argument(
         "--containment", choices=TIERS, default="landlock", help="lowest acceptable tier; default: landlock"
     )

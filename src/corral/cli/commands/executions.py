@@ -33,7 +33,9 @@ _WITHOUT_ID = ("list", "pending", "costs", "prune")
 _MOST_COSTS = 100_000
 """Maximum number of executions that `costs` reads."""
 _NAMES_SHOWN = 5
-_EPILOG = """\
+_HELP = """\
+Shows durable executions in a ledger, decides on their calls, and continues them.
+
 examples:
   corral executions list --ledger runs.db
   corral executions show execution-1f0c9a7b2d3e4f50 --ledger runs.db
@@ -60,10 +62,8 @@ def add_executions(commands: Commands) -> None:
         commands,
         "executions",
         _executions,
+        _HELP,
         takes="list|pending|show|approve|deny|retry|settle|resume|replay|rollback|costs|prune",
-        help="durable executions in a ledger",
-        description="Shows durable executions in a ledger, decides on their calls, and continues them.",
-        epilog=_EPILOG,
     )
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
     parser.add_argument("execution", nargs="?", metavar="ID", help="the execution; not for list, pending, costs, prune")

@@ -57,7 +57,9 @@ _SESSIONS = 1_000
 """Maximum number of open HTTP sessions. Each takes about 40 kB, and is closed after half an hour without requests."""
 _SHUTDOWN_SECONDS = 1
 """Maximum seconds to write pending output after the input has ended."""
-_EPILOG = """\
+_HELP = """\
+Serves tools, including those of MCP servers, as one MCP server whose clients write programs.
+
 An MCP client starts it with a configuration such as
 
   {"mcpServers": {"corral": {"command": "corral", "args": ["mcp", "--mcp-config", "servers.json"]}}}
@@ -75,14 +77,7 @@ exit codes: 0 it was ended, 2 wrong usage or set-up
 
 
 def add_mcp(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "mcp",
-        _mcp,
-        help="serve tools to an MCP client",
-        description="Serves tools, including those of MCP servers, as one MCP server whose clients write programs.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "mcp", _mcp, _HELP)
     add_tools(parser)
     parser.add_argument("--language", choices=get_args(Language), default="typescript", help="default: typescript")
     parser.add_argument(

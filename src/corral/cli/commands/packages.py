@@ -27,7 +27,10 @@ fonts._load_fontmanager(try_read_cache=False)
 saved
 """
 _FONT_LIMITS = Limits(memory_mb=512, wall_seconds=120, cpu_seconds=60, value_bytes=5_000_000)
-_EPILOG = """\
+_HELP = """\
+Installs npm and Python packages that programs may import. Hosts pass their folder as
+Corral(packages=NpmPackages(FOLDER)), and those of --python as Corral(packages=PythonPackages(FOLDER)).
+
 examples:
   corral packages add jszip@3.10.1 docx@9.5.1   exactly these versions
   corral packages add jszip                     the newest version, which is pinned
@@ -42,16 +45,7 @@ Commit the folder's deno.json, deno.lock and python/*.lock with your code. Scrip
 
 
 def add_packages(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "packages",
-        _packages,
-        takes="add|list|remove|install",
-        help="packages of npm and of Python that programs may import",
-        description="Installs packages that programs may import: of npm for Corral(packages=NpmPackages(FOLDER)), "
-        "and with --python of Python for Corral(packages=PythonPackages(FOLDER)).",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "packages", _packages, _HELP, takes="add|list|remove|install")
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help="add, list, remove or install")
     parser.add_argument(
         "names",

@@ -20,7 +20,9 @@ from corral.policy import Policy, PolicyCall
 from corral.policy.checks import Judgment, Past, failed_tests, judge, problems, unlabelled
 
 _MOST_EVENTS = 1_000_000
-_EPILOG = """\
+_HELP = """\
+Checks policy files, and shows their decisions on calls.
+
 examples:
   corral policy check policy.toml --tools app.tools
   corral policy test organization.toml team.toml
@@ -36,15 +38,7 @@ exit codes: 0 nothing is wrong, 1 a problem, a failed test or a call that is not
 
 
 def add_policy(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "policy",
-        _policy,
-        takes="check|test|try|dry-run",
-        help="check and try policy files",
-        description="Checks policy files, and shows their decisions on calls.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "policy", _policy, _HELP, takes="check|test|try|dry-run")
     parser.add_argument("action", choices=tuple(_ACTIONS), metavar="ACTION", help=", ".join(_ACTIONS))
     parser.add_argument("files", nargs="+", metavar="FILE", help="policy files, which add up")
     parser.add_argument("--tool", metavar="NAME", help="for try: the tool, as name or namespace.name")

@@ -31,7 +31,9 @@ if TYPE_CHECKING or sys.platform != "win32":
 _SHOWN_CHARS = 4_000
 """Maximum characters of an input. Longer ones are denied, so that only text that was shown is approved."""
 
-_EPILOG = """\
+_HELP = """\
+Runs a program against tools, in a sandbox.
+
 examples:
   corral run program.ts --tools app.tools
   cat answer.md | corral run - --tools app/tools.py:registry --calls 20
@@ -45,15 +47,7 @@ exit codes: 0 succeeded, 1 failed or timed out, 2 wrong usage or set-up, 3 pause
 
 
 def add_run(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "run",
-        _run,
-        takes="PROGRAM",
-        help="run a program",
-        description="Runs a program against tools, in a sandbox.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "run", _run, _HELP, takes="PROGRAM")
     add_program(parser)
     add_tools(parser)
     output = parser.add_argument_group("output")

@@ -44,7 +44,9 @@ _OPTIONS = {
 """Options that only some protocols have: their argument, and the protocols."""
 _FRESH_SECONDS = 60.0
 """Maximum age in seconds of the token in --env-file."""
-_EPILOG = """\
+_HELP = """\
+Serves tools to programs elsewhere, over HTTP or another protocol.
+
 Standard output has two lines for a shell, CORRAL_URL=... and CORRAL_TOKEN=..., for the runtime's connectFromEnvironment
 or, in Python, connect_from_environment. GET /corral.mjs returns that runtime, GET /corral_tools.py the one for Python.
 A token is valid for five minutes, and its holder can renew it while the server runs; --env-file has the same lines
@@ -61,14 +63,7 @@ exit codes: 0 it was ended, 2 wrong usage or set-up
 
 
 def add_serve(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "serve",
-        _serve,
-        help="serve tools over HTTP, GraphQL, gRPC, Connect or tRPC",
-        description="Serves tools to programs elsewhere, over HTTP or another protocol.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "serve", _serve, _HELP)
     add_tools(parser)
     address = parser.add_argument_group("address")
     add_address(address, default_port=_PORT)

@@ -28,7 +28,9 @@ _MANIFEST = "snippet.json"
 _RECORD = "recorded.db"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
 _SUFFIXES = {"python": "py", "javascript": "js"}
-_EPILOG = """\
+_HELP = """\
+Exports a recorded program that succeeded as a skill's folder, and checks such folders.
+
 examples:
   corral snippets export execution-1f0c9a7b2d3e4f50 --name report --tools app.tools --ledger runs.db
   corral snippets check skills/report --tools app.tools
@@ -66,15 +68,7 @@ async def test_the_program_does_what_it_did(run: RecordedExecution) -> None:
 
 
 def add_snippets(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "snippets",
-        _snippets,
-        takes="export|check",
-        help="successful programs as skills",
-        description="Exports a recorded program that succeeded as a skill's folder, and checks such folders.",
-        epilog=_EPILOG,
-    )
+    parser = add_command(commands, "snippets", _snippets, _HELP, takes="export|check")
     parser.add_argument("action", choices=("export", "check"), metavar="ACTION", help="export, check")
     parser.add_argument("subject", metavar="ID|FOLDER", help="for export the execution, for check the folder")
     parser.add_argument("--ledger", metavar="PATH|URL", help="for export: the ledger that has the execution")

@@ -20,13 +20,7 @@ _CLIENTS = {"graphql": "graphql", "openapi": "http", "proto": "grpc", "trpc": "t
 
 
 def add_types(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "types",
-        _types,
-        help="print the declarations of tools",
-        description="Prints the declarations of tools, as models see them.",
-    )
+    parser = add_command(commands, "types", _types, "Prints the declarations of tools, as models see them.")
     add_tools(parser)
     parser.add_argument("--language", choices=get_args(Language), help="default: typescript")
     parser.add_argument(
