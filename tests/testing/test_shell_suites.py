@@ -89,7 +89,7 @@ class Deaf(MemoryShell):
         self.files.delete = delete
 
 
-BROKEN: dict[str, tuple[type[MemoryShell], Callable[[Any], Any]]] = {
+BROKEN: dict[str, tuple[type[MemoryShell], Callable[..., Any]]] = {
     "says that all commands succeed": (Forgiving, ShellSuite.test_an_exit_code_is_the_commands),
     "loses characters": (Mumbling, ShellSuite.test_output_in_any_script),
     "keeps variables": (Remembering, ShellSuite.test_a_variable_is_of_its_command_only),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,8 +22,9 @@ from corral.bridges import BridgeHost, BridgeProtocol, PeerHosts
 from corral.calls import Grant, Grants, GuardSettings, RateLimits, pipeline
 from corral.errors import ToolError
 from corral.policy import Policy
+from corral.testing.cases import Cases
 from corral.tools import Tool, ToolRegistry, define_tool, tool
-from corral.types import ApprovalRequest, Approved, Denied, Endpoint, ExecutionContext, Limits, Reply
+from corral.types import ApprovalRequest, Approved, CallError, Denied, Endpoint, ExecutionContext, Limits, Reply
 
 CallTool: TypeAlias = Callable[[str, object], Coroutine[Any, Any, Reply]]
 """Function that calls a tool, by name and input, as a guest does. The reply has the decoded value, or the error as the
@@ -116,13 +117,29 @@ class World:
                 self.cancelled.set()
         return Approved() if input["euros"] < 100 else Denied("too much")
 
+    @asynccontextmanager
+    async def serving(self, grant: Grant) -> AsyncGenerator[Endpoint]:
+        """Serves an execution during the block, and then closes its grant."""
+        try:
+            async with self.protocol.serve(self.host, grant) as endpoint:
+                yield endpoint
+        finally:
+            self.grants.close(grant)
+
+    async def give_up(self, call: CallTool, tool: str, input: object) -> None:
+        """Makes a call, and cancels it once the tool waits."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call, tool, input)
+            await self.waiting.wait()
+            tasks.cancel_scope.cancel()
+
     async def recorded(self) -> list[AuditEvent]:
         """Closes the audit log, and returns all events."""
         await self.audit.aclose()
         return self.events
 
 
-class BridgeHarness:
+class BridgeHarness(Cases):
     """Base of the suites: provides worlds and guests."""
 
     peers: PeerHosts | None = None
@@ -143,6 +160,16 @@ class BridgeHarness:
         one.
         """
         raise NotImplementedError
+
+    @asynccontextmanager
+    async def _provide(self, names: Sequence[str]) -> AsyncGenerator[Mapping[str, object]]:
+        async with self._world() as world:
+            if "call" not in names:
+                yield {"world": world}
+                return
+            async with self._guest(world) as call:
+                subjects = {"world": world, "call": call}
+                yield {name: subjects[name] for name in names}
 
     @asynccontextmanager
     async def _world(self, *, approval_seconds: float = PATIENCE_SECONDS) -> AsyncGenerator[World]:
@@ -186,15 +213,13 @@ class BridgeHarness:
         self, world: World, context: ExecutionContext | None = None, limits: Limits | None = None
     ) -> AsyncGenerator[CallTool]:
         """Connects a guest of a new execution."""
-        grant = world.grant(context, limits)
-        try:
-            async with (
-                world.protocol.serve(world.host, grant) as endpoint,
-                self.connect(world.protocol, world.host, endpoint) as call,
-            ):
-                yield call
-        finally:
-            world.grants.close(grant)
+        async with self._guest_of(world, world.grant(context, limits)) as (call, _):
+            yield call
+
+    @asynccontextmanager
+    async def _guest_of(self, world: World, grant: Grant) -> AsyncGenerator[tuple[CallTool, Endpoint]]:
+        async with world.serving(grant) as endpoint, self.connect(world.protocol, world.host, endpoint) as call:
+            yield call, endpoint
 
 
 _POLICY = """
@@ -386,15 +411,23 @@ def _tools(world: World) -> Collection[Tool]:
 
 async def at_once(call: CallTool, calls: Sequence[tuple[str, object]]) -> list[Reply]:
     """Makes calls concurrently, and returns their replies in order."""
-    replies: dict[int, Reply] = {}
-
-    async def make(number: int, tool: str, input: object) -> None:
-        replies[number] = await call(tool, input)
-
+    replies = [list[Reply]() for _ in calls]
     async with anyio.create_task_group() as tasks:
-        for number, (tool, input) in enumerate(calls):
-            tasks.start_soon(make, number, tool, input)
-    return [replies[number] for number in range(len(calls))]
+        for own, (tool, input) in zip(replies, calls, strict=True):
+            tasks.start_soon(answer, own, call, tool, input)
+    return [reply for [reply] in replies]
+
+
+async def answer(replies: list[Reply], call: CallTool, tool: str, input: object) -> None:
+    """Makes a call, and adds its reply to a list."""
+    replies.append(await call(tool, input))
+
+
+async def error_of(call: CallTool, tool: str, input: object) -> CallError:
+    """Makes a call that must fail, and returns its error."""
+    reply = await call(tool, input)
+    assert reply.error is not None, f"{tool:.100} returned {reply.value!r}"
+    return reply.error
 
 
 def code_of(reply: Reply) -> str | None:

@@ -12,6 +12,7 @@ from corral import Corral, ExecutionResult, Limits, tool
 from corral.audit import AuditEvent, AuditLog, AuditSink, new_event_id
 from corral.errors import ToolError
 from corral.sandboxes import SandboxProvider
+from corral.testing.cases import Cases
 from corral.tools import Tool, ToolSource
 from corral.types import LIMITS_OF_SANDBOXES, Containment, Language
 
@@ -152,7 +153,7 @@ _PROGRAMS: Mapping[Language, _Programs] = {
 }
 
 
-class SandboxSuite:
+class SandboxSuite(Cases):
     """Tests that every sandbox provider must pass. Implement `provider`; each test closes its provider."""
 
     language: Language = "typescript"
@@ -162,44 +163,39 @@ class SandboxSuite:
         with`."""
         raise NotImplementedError
 
-    async def test_a_value_and_the_console_leave_the_program(self) -> None:
-        async with self._corral() as corral:
-            result = await self._run(corral, self._programs.value)
-            assert result.value == {
-                "text": "größer\n\u2028",
-                "list": [1, 2.5, None, True],
-                "nested": {"a": []},
-            }, result
-            printed = await self._run(corral, self._programs.console)
-            assert sorted(entry.text for entry in printed.logs) == ["one", "two"]
+    async def test_a_value_and_the_console_leave_the_program(self, corral: Corral) -> None:
+        result = await self._run(corral, self._programs.value)
+        assert result.value == {
+            "text": "größer\n\u2028",
+            "list": [1, 2.5, None, True],
+            "nested": {"a": []},
+        }, result
+        printed = await self._run(corral, self._programs.console)
+        assert sorted(entry.text for entry in printed.logs) == ["one", "two"]
 
-    async def test_an_error_has_the_models_own_line(self) -> None:
-        async with self._corral() as corral:
-            result = await self._run(corral, self._programs.error_in_line_3)
-            assert result.status == "failed"
-            assert result.error is not None
-            assert result.error.message.endswith("too far")
-            assert result.error.line == 3, result.error
+    async def test_an_error_has_the_models_own_line(self, corral: Corral) -> None:
+        result = await self._run(corral, self._programs.error_in_line_3)
+        assert result.status == "failed"
+        assert result.error is not None
+        assert result.error.message.endswith("too far")
+        assert result.error.line == 3, result.error
 
-    async def test_calls_run_at_the_same_time_and_their_errors_can_be_caught(self) -> None:
-        async with self._corral() as corral:
-            assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
-            refused = await self._run(corral, self._programs.refused)
-            assert refused.error is not None
-            assert (refused.error.code, refused.error.name) == ("tool_error", "ToolError")
-            caught = await self._run(corral, self._programs.caught)
-            assert str(caught.value).endswith("no"), caught
+    async def test_calls_run_at_the_same_time_and_their_errors_can_be_caught(self, corral: Corral) -> None:
+        assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
+        refused = await self._run(corral, self._programs.refused)
+        assert refused.error is not None
+        assert (refused.error.code, refused.error.name) == ("tool_error", "ToolError")
+        caught = await self._run(corral, self._programs.caught)
+        assert str(caught.value).endswith("no"), caught
 
-    async def test_the_environment_is_what_was_passed(self) -> None:
-        async with self._corral() as corral:
-            assert (await self._run(corral, self._programs.environment, env={"MODE": "test"})).value == "test"
+    async def test_the_environment_is_what_was_passed(self, corral: Corral) -> None:
+        assert (await self._run(corral, self._programs.environment, env={"MODE": "test"})).value == "test"
 
-    async def test_a_program_without_end_is_timed_out_and_the_next_one_runs(self) -> None:
-        async with self._corral() as corral:
-            limits = Limits(wall_seconds=0.4)  # because the program is busy all that time
-            result = await self._run(corral, self._programs.endless, limits=limits)
-            assert result.status == "timed_out"
-            assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
+    async def test_a_program_without_end_is_timed_out_and_the_next_one_runs(self, corral: Corral) -> None:
+        limits = Limits(wall_seconds=0.4)  # because the program is busy all that time
+        result = await self._run(corral, self._programs.endless, limits=limits)
+        assert result.status == "timed_out"
+        assert (await self._run(corral, self._programs.parallel)).value == [2, 4, 6]
 
     async def test_a_program_without_end_is_ended_at_its_processor_limit(self) -> None:
         """Tests only providers that enforce `cpu_seconds`."""
@@ -210,8 +206,8 @@ class SandboxSuite:
                 assert result.error is not None
                 assert "processor time" in result.error.message, result
 
-    async def test_a_cancelled_program_ends_with_its_calls(self) -> None:
-        async with self._corral() as corral, corral.start(self._programs.wait, language=self.language) as run:
+    async def test_a_cancelled_program_ends_with_its_calls(self, corral: Corral) -> None:
+        async with corral.start(self._programs.wait, language=self.language) as run:
             with anyio.fail_after(_PATIENCE_SECONDS):
                 async for event in run:
                     if event.type == "tool_call_started":
@@ -220,18 +216,16 @@ class SandboxSuite:
             assert result.status == "cancelled"
             assert len(result.tool_calls) == 1
 
-    async def test_limits_of_the_session_are_held(self) -> None:
-        async with self._corral() as corral:
-            many = await self._run(corral, self._programs.parallel, limits=Limits(calls=2))
-            assert many.error is not None
-            assert many.error.code == "call_budget_exceeded"
-            short = await self._run(corral, self._programs.value, limits=Limits(value_bytes=10))
-            assert short.error is not None
-            assert short.error.code == "output_exceeded"
+    async def test_limits_of_the_session_are_held(self, corral: Corral) -> None:
+        many = await self._run(corral, self._programs.parallel, limits=Limits(calls=2))
+        assert many.error is not None
+        assert many.error.code == "call_budget_exceeded"
+        short = await self._run(corral, self._programs.value, limits=Limits(value_bytes=10))
+        assert short.error is not None
+        assert short.error.code == "output_exceeded"
 
-    async def test_programs_share_nothing(self) -> None:
-        async with self._corral() as corral:
-            assert [(await self._run(corral, self._programs.state)).value for _ in range(2)] == [None] * 2
+    async def test_programs_share_nothing(self, corral: Corral) -> None:
+        assert [(await self._run(corral, self._programs.state)).value for _ in range(2)] == [None] * 2
 
     async def test_executions_at_the_same_time_do_not_mix(self) -> None:
         values: dict[str, Any] = {}
@@ -248,6 +242,11 @@ class SandboxSuite:
     @property
     def _programs(self) -> _Programs:
         return _PROGRAMS[self.language]
+
+    @asynccontextmanager
+    async def _provide(self, names: Sequence[str]) -> AsyncGenerator[Mapping[str, object]]:
+        async with self._corral() as corral:
+            yield dict.fromkeys(names, corral)
 
     @asynccontextmanager
     async def _corral(self, provider: SandboxProvider | None = None) -> AsyncGenerator[Corral]:

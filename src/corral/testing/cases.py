@@ -1,0 +1,35 @@
+"""Base of the suites whose cases get an opened subject, such as a shell."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import update_wrapper
+from inspect import Parameter, Signature, signature
+from typing import Any
+
+
+class Cases:
+    """Suite whose cases name what they need as parameters. For pytest they have none; `_provide` opens the subjects."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__module__.startswith(f"{__package__}."):  # parameters of your own tests are fixtures
+            for name, case in list(vars(cls).items()):
+                if name.startswith("test_") and (names := tuple(signature(case).parameters)[1:]):
+                    setattr(cls, name, _opening(case, names))
+
+    def _provide(self, names: Sequence[str]) -> AbstractAsyncContextManager[Mapping[str, object]]:
+        """Opens the subjects that a case needs, during the block."""
+        raise NotImplementedError
+
+
+def _opening(case: Callable[..., Awaitable[None]], names: Sequence[str]) -> Callable[[Cases], Awaitable[None]]:
+    async def run(self: Any) -> None:
+        async with self._provide(names) as subjects:
+            await case(self, **subjects)
+
+    update_wrapper(run, case)
+    # pytest would take the case's parameters for fixtures
+    vars(run)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY)])
+    return run
