@@ -80,11 +80,6 @@ def _form_of(head: RequestHead) -> Form | None:
     return CONTENT_TYPES.get((head.content_type or b"").partition(b";")[0].strip().lower())
 
 
-def _headers_of(head: RequestHead) -> dict[bytes, bytes]:
-    """Returns the protocol's headers."""
-    return {name: value for name, value in head.scope["headers"] if name.startswith((b"connect-", b"content-e"))}
-
-
 def envelope(content: bytes, flags: int = 0) -> bytes:
     """Puts a message into an envelope: a byte of flags, four bytes of length, the message."""
     return bytes([flags]) + len(content).to_bytes(4, "big") + content
@@ -267,7 +262,7 @@ class _ConnectApp(BridgeApp):
         form = _form_of(head)
         if form is None:
             return Response(b"", 415, {"accept-post": _ACCEPTED}, "text/plain")
-        headers = _headers_of(head)
+        headers = {name: value for name, value in head.scope["headers"] if name.startswith((b"connect-", b"content-e"))}
         most = most_body_bytes(grant) * 4 // 3  # bytes within JSON are base64
         encoding = headers.get(b"connect-content-encoding" if form.stream else b"content-encoding", b"identity").lower()
         exchange = ConnectExchange(form, send, grant, most, compressed=encoding == b"gzip")

@@ -244,11 +244,6 @@ _BY_STATUS: Mapping[int, tuple[str, int]] = {
 _OTHER = "INTERNAL_SERVER_ERROR", -32603
 
 
-def _status_of_reply(reply: Reply) -> int:
-    """Returns the HTTP status of a call."""
-    return 200 if reply.error is None else status_of(reply.error)
-
-
 def size_of(reply: Reply) -> int:
     """Returns the size of a result in bytes."""
     return 0 if reply.encoded is None else len(reply.encoded.text)
@@ -449,7 +444,7 @@ class _TrpcApp(BridgeApp):
             async with anyio.create_task_group() as tasks:
                 for number, request in enumerate(requests):
                     tasks.start_soon(call, number, request)
-        statuses = {_status_of_reply(reply) for reply in replies.values()}
+        statuses = {(200 if reply.error is None else status_of(reply.error)) for reply in replies.values()}
         status = statuses.pop() if len(statuses) == 1 else 207
 
         def written() -> bytes:

@@ -636,16 +636,13 @@ class McpServer(ToolSource):
             needs_approval=self._approval(tool, hints),
             read_only=hints.read_only_hint is True,
             untrusted=False if self.trusted and hints.open_world_hint is False else None,
-            changes=self._changes(hints),
+            changes=True if hints.destructive_hint is True and not (self.trusted and hints.read_only_hint) else None,
             trusted_hints=self.trusted,
             idempotent=hints.idempotent_hint is True,
             sequential=_has(self.sequential, tool),
             timeout_seconds=self.timeout_seconds,
             validate_output=self.validate_output,
         )
-
-    def _changes(self, hints: types.ToolAnnotations) -> bool | None:
-        return True if hints.destructive_hint is True and not (self.trusted and hints.read_only_hint) else None
 
     def _approval(self, tool: types.Tool, hints: types.ToolAnnotations) -> Approval:
         if callable(self.needs_approval):
