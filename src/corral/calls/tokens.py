@@ -332,9 +332,9 @@ class ExecutionTokens:
                 raise InvalidToken(f"the token lacks the claim {problem['loc'][0]}") from None
             raise InvalidToken(f"the token's claim {problem['loc'][0]} has the wrong type") from None
         if claims.iss != self._issuer:
-            raise InvalidToken("the token has another issuer")
+            raise InvalidToken("the token's issuer is not this bridge's; request a new token from this bridge")
         if claims.aud != self._audience:
-            raise InvalidToken("the token has another audience")
+            raise InvalidToken("the token's audience is not this bridge; request a new token from this bridge")
         # The library checks times in whole seconds, and not by the ring's clock.
         if max(claims.iat, claims.nbf) > self._keys.clock() + _SKEW_SECONDS:
             raise InvalidToken("the token is not valid yet")

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, C
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, NamedTuple, Self, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
+from anyio.abc import AsyncResource
 from typing_extensions import override
 
 from corral.arguments import checked
@@ -203,7 +204,16 @@ class Completed:
     """True if an output is longer than `output_bytes`, so that its middle is left out."""
 
 
-class Process(ABC):
+class Closing(AsyncResource):
+    """Resource that `async with` closes, even if its block was cancelled."""
+
+    @override
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.aclose()
+
+
+class Process(Closing):
     """Running command. `kill`, or leaving its context, ends it with all its descendants."""
 
     pid: int | None = None
@@ -250,15 +260,8 @@ class Process(ABC):
         """Ends the command, and frees its resources here, including streams. Idempotent."""
         await self.kill()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.aclose()
-
-
-class Shell(ABC):
+class Shell(Closing):
     """Computer for agents and programs: bash commands, and files.
 
     Each command starts in the shell's working directory, and `cd` affects only that command. Cancelling a command ends
@@ -339,13 +342,6 @@ class Shell(ABC):
     def restricted(self) -> Shell:
         """Returns a view for tools: commands and files, without methods that end or change the computer."""
         return _RestrictedShell(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.aclose()
 
 
 class _RestrictedShell(Shell):

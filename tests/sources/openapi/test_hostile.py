@@ -114,7 +114,7 @@ def test_a_bomb_of_aliases_is_refused() -> None:
 def test_a_bomb_of_merges_is_refused() -> None:
     lines = ["a0: &a0 {x: 1}"]
     lines += [f"a{n}: &a{n} {{<<: *a{n - 1}, k{n}: 1}}" for n in range(1, 1_000)]
-    assert "its merge keys add too much" in refused("openapi: 3.0.0\n" + "\n".join(lines))
+    assert "its merge keys (<<) add more than" in refused("openapi: 3.0.0\n" + "\n".join(lines))
 
 
 def test_merges_that_repeat_each_other_do_not_multiply() -> None:
@@ -130,7 +130,7 @@ def test_merges_that_repeat_each_other_do_not_multiply() -> None:
 
     assert calls_of(read) < MOST_CALLS
     # PyYAML leaves out repetitions since 6.0.4; before, they are too much.
-    assert found in ([{"x": 1, "y": 2}], ["its merge keys add too much"])
+    assert found == [{"x": 1, "y": 2}] or "merge keys (<<) add more than" in str(found)
 
 
 def test_aliases_and_merges_of_a_usual_size_are_read() -> None:

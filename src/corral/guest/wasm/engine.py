@@ -300,7 +300,9 @@ class Instance:
             if not self._engine.short.wasmtime_instance_export_get(
                 self._context, byref(self._instance), encoded, len(encoded), byref(extern)
             ):
-                raise WasmError(f"the module does not export {name}")
+                raise WasmError(
+                    f"the WebAssembly module has no export {name!r}; use the engine of this version of corral"
+                )
             self._kept.append(extern)
             address = self._exports[name] = c_void_p(ctypes.addressof(extern) + _Extern.content.offset)
         return address

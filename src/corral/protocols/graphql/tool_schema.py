@@ -36,7 +36,7 @@ from graphql import (
 )
 
 from corral.tools import Tool
-from corral.tools.json_schema.keywords import listing, mapping
+from corral.tools.json_schema.keywords import is_null, listing, mapping, resolved
 from corral.types import JsonSchema, ToolName
 
 # --- names --------------------------------------------------------------------------------------------------
@@ -241,14 +241,14 @@ class _Types(Generic[_ObjectType]):
         self._within.add(reference)
         try:
             name = reference.rsplit("/", 1)[-1]
-            typed = self._type(_at(self._document, reference), type_name(name), level + 1)
+            typed = self._type(resolved(self._document, reference), type_name(name), level + 1)
         finally:
             self._within.discard(reference)
         self._known[reference] = typed
         return typed
 
     def _alternatives(self, options: list[object], hint: str, level: int) -> _FieldType:
-        others = [option for option in options if not _is_null(option)]
+        others = [option for option in options if not is_null(option)]
         typed = [self._type(option, hint, level + 1) for option in others]
         nullable = len(others) < len(options) or any(each.nullable for each in typed)
         kinds = {each.type for each in typed}
@@ -346,7 +346,7 @@ class _InputTypes(_Types[GraphQLInputObjectType]):
         document = self._document
         reference = document.get("$ref")
         if isinstance(reference, str):
-            document = mapping(_at(document, reference))
+            document = mapping(resolved(document, reference))
         if document.get("type") == "object" and not document.get("properties"):
             return None if document.get("additionalProperties", True) is not False else {}
         members = self.members(document, type_name(name), 0) if document.get("type") == "object" else None
@@ -370,21 +370,6 @@ def _property(name: str) -> Callable[[Mapping[str, object], GraphQLResolveInfo[A
         return source.get(name)
 
     return resolve
-
-
-def _at(document: JsonSchema, reference: str) -> object:
-    """Returns the schema at a reference within the document; if there is none, True, which allows everything."""
-    if not reference.startswith("#"):
-        return True
-    schema: object = document
-    for part in reference[1:].split("/")[1:]:
-        schema = mapping(schema).get(part.replace("~1", "/").replace("~0", "~"), True)
-    return schema
-
-
-def _is_null(schema: object) -> bool:
-    keywords = mapping(schema)
-    return keywords.get("type") == "null" or ("const" in keywords and keywords["const"] is None)
 
 
 def _fits_int(keywords: JsonSchema) -> bool:

@@ -19,7 +19,7 @@ from corral.bridges.web.documents import DocumentCache
 from corral.calls.grants import Grant
 from corral.concurrency.threads import run_in_own_thread
 from corral.tools import Tool
-from corral.tools.json_schema.keywords import listing, mapping, resolved
+from corral.tools.json_schema.keywords import is_null, listing, mapping, resolved
 from corral.types import JsonSchema, ToolName
 
 # --- message types for JSON Schemas -------------------------------------------------------------------------
@@ -235,7 +235,7 @@ class _Builder:
         return FieldType("value")
 
     def _union(self, alternatives: list[object], hint: str, depth: int) -> FieldType:
-        others = [mapping(each) for each in alternatives if not _is_null(each)]
+        others = [mapping(each) for each in alternatives if not is_null(each)]
         nullable = len(others) < len(alternatives)
         if not others:
             return FieldType("value", nullable=True)
@@ -373,11 +373,6 @@ def _is_closed_object(schema: Mapping[str, object]) -> bool:
     if "" in properties or "\0" in "".join(properties):
         return False
     return others is False or (bool(properties) and others is None)
-
-
-def _is_null(schema: object) -> bool:
-    members = mapping(schema)
-    return members.get("type") == "null" or ("const" in members and members["const"] is None)
 
 
 def _hint_of(schema: Mapping[str, object], hint: str) -> str:

@@ -101,7 +101,6 @@ class _DaytonaProcess(RemoteProcess):
         self._session = f"corral-{self.mark}"
         self._command = ""
         self._sending = anyio.Lock()
-        self._input_ended = False
         self._freed = False
         end = f"corral-end-{uuid.uuid4().hex}:"
         self._end_mark = end
@@ -136,8 +135,7 @@ class _DaytonaProcess(RemoteProcess):
 
     @override
     async def close_stdin(self) -> None:
-        if self._stdin and not self._input_ended:
-            self._input_ended = True
+        if self._ends_input():
             async with self._sending:
                 await self._send(".\n")
 

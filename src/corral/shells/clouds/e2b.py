@@ -69,7 +69,6 @@ class _E2BProcess(RemoteProcess):
         self._sandbox = sandbox
         self._handle: Any = None
         self._input: Any = None
-        self._input_ended = False
 
     @override
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:
@@ -100,9 +99,8 @@ class _E2BProcess(RemoteProcess):
 
     @override
     async def close_stdin(self) -> None:
-        if not self._stdin or self._input_ended:
+        if not self._ends_input():
             return
-        self._input_ended = True
         with suppress(Exception):  # likewise
             if self._input is not None:
                 await self._input.close()

@@ -239,6 +239,12 @@ class RemoteProcess(PushedProcess):
         self._service = service
         self.mark = uuid.uuid4().hex
         self._watching = anyio.CancelScope()
+        self._input_ended = False
+
+    def _ends_input(self) -> bool:
+        """True if the input has to be ended now: once, if there is one."""
+        has_ended, self._input_ended = self._input_ended, True
+        return self._stdin and not has_ended
 
     @abstractmethod
     async def start(self, command: str, env: Mapping[str, str], seconds: float) -> None:

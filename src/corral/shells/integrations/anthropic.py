@@ -6,14 +6,14 @@ import posixpath
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import anyio
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from typing_extensions import override
 
 from corral.errors import ConfigError, CorralError, FileError, ToolError, requires_extra
-from corral.sessions.shell import KeptOutput
+from corral.sessions.shell import Closing, KeptOutput
 from corral.shells import Completed, Process, Shell
 
 with requires_extra("corral.shells.integrations.anthropic", "anthropic"):
@@ -66,7 +66,7 @@ class _Output:
             del self._rest[:size]
 
 
-class LastingBash:
+class LastingBash(Closing):
     """Persistent bash over a shell, started by its first command. Use `async with`, or call `aclose`.
 
     After each command, bash writes a random mark to both outputs, and the exit code. Functions, aliases, PATH or traps
@@ -112,13 +112,6 @@ class LastingBash:
     async def aclose(self) -> None:
         """Ends bash with all its descendants. Idempotent."""
         await self.restart()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.aclose()
 
     async def _run(self, command: bytes) -> Completed:
         if self._process is None:
@@ -233,7 +226,7 @@ _REMEMBER: TypeAdapter[_View | _Create | _Replace | _Insert | _Delete | _Rename]
 )
 
 
-class ComputerTools:
+class ComputerTools(Closing):
     """Definitions for requests, and results for the `tool_use` blocks of responses. Use it with `async with`.
 
     `bash` is one bash for the whole block. `memory` is the folder `memories` in the shell's files, which models see as
@@ -289,13 +282,6 @@ class ComputerTools:
         """Ends bash. The shell stays open. Idempotent."""
         if self._bash is not None:
             await self._bash.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with anyio.CancelScope(shield=True):
-            await self.aclose()
 
     async def _run(self, name: str, arguments: object) -> str:
         if name == "bash":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -117,7 +117,19 @@ class CommandJail(ABC):
         """Frees its resources. Call it after its commands have ended."""
         self._launcher.forget([self._plan])
 
-    def _start(self, options: bytes) -> ContainedProcess:
+    async def _start(
+        self, options: bytes, started: Callable[[ContainedProcess], Awaitable[object]]
+    ) -> ContainedProcess:
+        """Starts a command, and waits until it has `started`."""
+        contained = self._spawn(options)
+        try:
+            await started(contained)
+        except BaseException:
+            contained.close()
+            raise
+        return contained
+
+    def _spawn(self, options: bytes) -> ContainedProcess:
         try:
             descriptor = os.memfd_create("options", os.MFD_CLOEXEC)
         except OSError as error:
@@ -173,13 +185,7 @@ class NamespaceJail(CommandJail):
             env=env,
             trusted=None if self._network is None else self._own.path / "etc" / _CERTIFICATE,
         )
-        contained = self._start(options)
-        try:
-            await contained.await_wrapped()
-        except BaseException:
-            contained.close()
-            raise
-        return contained
+        return await self._start(options, ContainedProcess.await_wrapped)
 
     @override
     async def open_network(self) -> tuple[socket.socket, Path]:
@@ -232,13 +238,7 @@ class LandlockJail(CommandJail):
 
     @override
     async def start(self, command: str, cwd: str, env: Mapping[str, str], variant: int) -> ContainedProcess:
-        contained = self._start(supervised_options(command, cwd, env))
-        try:
-            await contained.await_born()
-        except BaseException:
-            contained.close()
-            raise
-        return contained
+        return await self._start(supervised_options(command, cwd, env), ContainedProcess.await_born)
 
     @override
     def close(self) -> None:

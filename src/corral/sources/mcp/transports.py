@@ -22,7 +22,7 @@ from typing import Any, Self, cast
 
 import anyio
 import httpx2
-from anyio.abc import Process
+from anyio.abc import AsyncResource, Process
 from mcp.client import Transport
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import MCP_SESSION_ID, streamable_http_client
@@ -102,7 +102,7 @@ class ListRoom:
         return self.left >= 0
 
 
-class BoundedMessages:
+class BoundedMessages(AsyncResource):
     """Messages of a server as mcp's session reads them (`mcp.shared._stream_protocols.ReadStream`).
 
     A server that exceeds its quota is read slowly, so that its pipe or socket fills up. `ended` is called once no more
@@ -168,14 +168,8 @@ class BoundedMessages:
         except anyio.EndOfStream:
             raise StopAsyncIteration from None
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-class _Sent:
+class _Sent(AsyncResource):
     """Passes messages on to a server, and shows each to `sending` (`mcp.shared._stream_protocols.WriteStream`)."""
 
     def __init__(self, stream: Any, sending: Callable[[object], None]) -> None:
@@ -188,12 +182,6 @@ class _Sent:
 
     async def aclose(self) -> None:
         await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
 
 # --- messages that break the protocol -----------------------------------------------------------------------

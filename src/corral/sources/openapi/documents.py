@@ -65,7 +65,9 @@ class _Loader(_SafeLoader):
                     self.flatten_mapping(each)
                     self._merged += len(each.value)
                 if self._merged > _MAX_MERGED:
-                    raise ValueError("its merge keys add too much")
+                    raise ValueError(
+                        f"its merge keys (<<) add more than {_MAX_MERGED} members; write them out where they are used"
+                    )
         super().flatten_mapping(node)  # pyright: ignore[reportUnknownMemberType]
 
 
@@ -192,7 +194,7 @@ def read_document(source: Mapping[str, Any] | str | Path) -> dict[str, Any]:
     if size > _MAX_NODES:
         raise ConfigError(f"the OpenAPI document has {size} parts; at most {_MAX_NODES} are allowed")
     if not isinstance(root, dict):
-        raise ConfigError("the OpenAPI document is not an object")
+        raise ConfigError(f"the OpenAPI document is not an object, but {type(root).__name__}; pass the whole document")
     known = cast("dict[str, Any]", root)
     if is_swagger(known):
         return known

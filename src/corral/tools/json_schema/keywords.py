@@ -149,6 +149,12 @@ def alternatives(
     return seen
 
 
+def is_null(schema: object) -> bool:
+    """True for a schema that only null matches."""
+    keywords = mapping(schema)
+    return keywords.get("type") == "null" or ("const" in keywords and keywords["const"] is None)
+
+
 def resolved(root: Mapping[str, Any], reference: str) -> object:
     """Returns the target of a reference inside the document; None if there is no target."""
     if reference != "#" and not reference.startswith("#/"):
