@@ -90,7 +90,7 @@ _WASM = (
     "wasm/main",
 )
 """Modules of the guest in WebAssembly. The platform comes first, because the others use it while they load."""
-WASM_FUNCTIONS = ("take", "settle", "fire")
+WASM_FUNCTIONS = ("take", "takeLines", "settle", "fire")
 """Functions by which the server drives that guest."""
 _CLIENT = ("values", "failures", "tools", "client")
 """Parts of the module that a program elsewhere imports: client.ts, after its dependencies and before a transport."""

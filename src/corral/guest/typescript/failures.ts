@@ -47,6 +47,32 @@ function titled(failure: FailureClass, name: string): FailureClass {
   return failure;
 }
 
+const { captureStackTrace } = Error;
+
+/** How an engine captures stacks, and reads the frames of one, each after a line end. */
+let stacks = {
+  capture: (target: Site, boundary: (...args: never[]) => unknown): void => captureStackTrace(target, boundary),
+  frames(site: Site): string {
+    const start = apply(indexOf, site.stack, ["\n"]) as number;
+    return start < 0 ? "" : (apply(slice, site.stack, [start]) as string);
+  },
+};
+
+/** Replaces how stacks of calls are captured: most are never read. */
+export function captureBy(engine: typeof stacks): void {
+  stacks = engine;
+}
+
+/** Returns the place that calls `boundary`. */
+export function siteOf(boundary: (...args: never[]) => unknown): Site {
+  const site = { stack: "" };
+  stacks.capture(site, boundary);
+  return site;
+}
+
+/** Returns the frames of a place, each after a line end. */
+export const framesOf = (site: Site): string => stacks.frames(site);
+
 /** Makes the error of a call, for the program to catch. Its stack shows the call, not the delivery of the reply. */
 export function callFailure(code: string, name: string, message: string, site: Site, retryAfterSeconds?: number): CorralError {
   const failure = new (failureClasses[name] ?? derive(BY_CODE[code] ?? "CorralError", name))(message);
@@ -54,8 +80,7 @@ export function callFailure(code: string, name: string, message: string, site: S
   if (retryAfterSeconds !== undefined) {
     defineProperty(failure, "retryAfterSeconds", { value: retryAfterSeconds, configurable: true, writable: true, enumerable: true });
   }
-  const frames = apply(indexOf, site.stack, ["\n"]) as number;
-  const value = `${name}: ${message}${frames < 0 ? "" : apply(slice, site.stack, [frames])}`;
+  const value = `${name}: ${message}${framesOf(site)}`;
   defineProperty(failure, "stack", { value, configurable: true, writable: true, enumerable: false });
   return failure;
 }

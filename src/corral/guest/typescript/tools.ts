@@ -1,6 +1,6 @@
 // The program's `tools`: each call becomes a CALL frame, and each REPLY settles one promise.
 
-import { callFailure, type CorralError, type Site } from "./failures.ts";
+import { callFailure, type CorralError, framesOf, type Site, siteOf } from "./failures.ts";
 import { asyncIteratorPrototype, clip, type Encoded, encodeValue, ValueError } from "./values.ts";
 
 /** Maximum length of a tool's path as JSON, which has to fit in a CALL. */
@@ -30,7 +30,6 @@ type Tell = (message: "credit" | "cancel", sequence: number) => void;
 type ToolFunction = (input?: unknown, ...rest: unknown[]) => Promise<unknown>;
 
 const { stringify } = JSON;
-const { captureStackTrace } = Error;
 const { apply } = Reflect;
 const { create, defineProperty, freeze, getOwnPropertyNames, hasOwn, setPrototypeOf } = Object;
 const Settling = Promise;
@@ -426,8 +425,7 @@ export class Calls {
   }
 
   call(tool: string, args: readonly unknown[], boundary: ToolFunction): Promise<unknown> {
-    const site: Site = { stack: "" };
-    captureStackTrace(site, boundary);
+    const site = siteOf(boundary);
     if (this.#isOver) {
       return refused("cancelled", "ExecutionCancelled", `tools.${clip(tool, 50)} was not called: the program had ended`, site);
     }
@@ -472,8 +470,7 @@ export class Calls {
 
   /** Calls a service of the host. This does not count as a tool call. */
   service(name: string, content: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
-    const site: Site = { stack: "" };
-    captureStackTrace(site, boundary);
+    const site = siteOf(boundary);
     if (this.#isOver) return refused("cancelled", "ExecutionCancelled", `${name} was not called: the program had ended`, site);
     try {
       const input = encodeValue(content === undefined ? {} : content, "input", this.#limits.inputBytes, this.#limits.plain);
@@ -554,7 +551,7 @@ export class Calls {
     this.#each((call) => {
       if (calls.length === count || (call.observed && !call.left)) return;
       const { sequence, tool, error, site, observed } = call;
-      calls[calls.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(site.stack, 500), observed];
+      calls[calls.length] = [sequence, tool, error === null ? null : clip(error, 500), clip(framesOf(site), 500), observed];
     });
     return calls;
   }

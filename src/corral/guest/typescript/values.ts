@@ -140,6 +140,16 @@ class Writer {
     throw new ValueError(`${this.#root} is larger than the ${this.#maxBytes} bytes allowed`, true);
   }
 
+  /** Continues with a record: `text` has the members before `index`, and the next one is read already, perhaps by a getter. */
+  resume(text: string, record: object, names: readonly string[], index: number, member: unknown): void {
+    this.text = text;
+    this.#ancestors[0] = record;
+    this.#depth = 1;
+    this.#writeMember(names[index]!, member, text === "{");
+    this.#writeRest(record, names, index + 1, false);
+    this.#depth = 0;
+  }
+
   #quote(value: string): string {
     if (!apply(isWellFormed, value, [])) {
       this.replaced = true;
@@ -205,26 +215,24 @@ class Writer {
 
   #writeMembers(value: object, names: readonly string[]): void {
     this.text += "{";
-    let first = true;
-    for (let index = 0; index < names.length; index++) {
-      const name = names[index]!;
-      this.#path[this.#depth - 1] = name;
-      const member = (value as Record<string, unknown>)[name];
+    this.#writeRest(value, names, 0, true);
+  }
+
+  #writeRest(value: object, names: readonly string[], start: number, first: boolean): void {
+    for (let index = start; index < names.length; index++) {
+      const member = (value as Record<string, unknown>)[names[index]!];
       if (member === undefined) continue;
-      this.text += first ? this.#key(name) : `,${this.#key(name)}`;
+      this.#writeMember(names[index]!, member, first);
       first = false;
-      this.write(member);
     }
     this.text += "}";
   }
 
-  /** Returns the quoted key with its colon. Short keys are cached. */
-  #key(name: string): string {
-    const known = quotedKey(name);
-    if (known !== undefined) return known;
-    const quoted = `${this.#quote(name)}:`;
-    if (quotedKeys.size < 1000 && name.length < 64) keepQuotedKey(name, quoted);
-    return quoted;
+  #writeMember(name: string, member: unknown, first: boolean): void {
+    this.#path[this.#depth - 1] = name;
+    const key = keyText(name) ?? `${this.#quote(name)}:`;
+    this.text += first ? key : `,${key}`;
+    this.write(member);
   }
 
   #openTag(tag: string): void {
@@ -345,14 +353,68 @@ export function sizeOf(bytes: Uint8Array): number {
   return apply(lengthOfBytes!, bytes, []) as number;
 }
 
+/** Returns a quoted key with its colon; undefined if it is not well-formed. Short keys are cached. */
+function keyText(name: string): string | undefined {
+  const known = quotedKey(name);
+  if (known !== undefined || !apply(isWellFormed, name, [])) return known;
+  const quoted = `${stringify(name)}:`;
+  if (quotedKeys.size < 1000 && name.length < 64) keepQuotedKey(name, quoted);
+  return quoted;
+}
+
+/** Returns the text of a primitive; undefined if a Writer has to write it. */
+function primitiveText(value: unknown): string | undefined {
+  switch (typeof value) {
+    case "string":
+      return apply(isWellFormed, value, []) ? stringify(value) : undefined;
+    case "number":
+      return is(value, -0) ? "-0.0" : `${value}`;
+    case "boolean":
+      return value ? "true" : "false";
+    default:
+      return value === null ? "null" : undefined;
+  }
+}
+
+/**
+ * Writes a value. Most are primitives or records of them, for which an interpreter takes several times as long with a
+ * Writer. The text of a Writer is not finished.
+ */
+function encode(value: unknown, root: string, maxBytes: number, plain: boolean, settled?: Settled): Encoded | Writer {
+  let text = plain ? undefined : isArray(value) && value.length === 0 ? "[]" : primitiveText(value);
+  if (text === undefined && !plain && typeof value === "object" && value !== null && getPrototypeOf(value) === objectPrototype) {
+    const names = keys(value);
+    if (names.length > 0 && !holdsTag(names)) {
+      text = "{";
+      for (let index = 0; index < names.length; index++) {
+        const member = (value as Record<string, unknown>)[names[index]!];
+        if (member === undefined) continue;
+        const content = primitiveText(member);
+        const key = content === undefined ? undefined : keyText(names[index]!);
+        if (key === undefined) {
+          const writer = new Writer(root, maxBytes, plain, settled);
+          writer.resume(text, value, names, index, member);
+          return writer;
+        }
+        text += text === "{" ? key + content! : `,${key}${content!}`;
+      }
+      text += "}";
+    }
+  }
+  if (text !== undefined && text.length * 3 <= maxBytes) return { text, tagged: false, replaced: false };
+  const writer = new Writer(root, maxBytes, plain, settled);
+  if (text === undefined) writer.write(value);
+  else writer.text = text;
+  return writer;
+}
+
 /**
  * Encodes `value` as JSON text with tags. `root` names it in errors. More than `maxBytes` of UTF-8 are rejected.
  * `plain` uses tags in place of JSON extensions, for any JSON parser.
  */
 export function encodeValue(value: unknown, root: string, maxBytes: number, plain = false): Encoded {
-  const writer = new Writer(root, maxBytes, plain);
-  writer.write(value);
-  return writer.finish();
+  const encoded = encode(value, root, maxBytes, plain);
+  return encoded instanceof Writer ? encoded.finish() : encoded;
 }
 
 /**
@@ -368,8 +430,8 @@ export function encodeSettled(
   settled: Settled = new SettledMap(),
   rounds = MAX_DEPTH,
 ): void {
-  const writer = new Writer(root, maxBytes, false, rounds > 0 ? settled : undefined);
-  writer.write(value);
+  const writer = encode(value, root, maxBytes, false, rounds > 0 ? settled : undefined);
+  if (!(writer instanceof Writer)) return write(writer);
   const { pending } = writer;
   if (pending.length === 0) return write(writer.finish());
   wait(pending, (values) => {

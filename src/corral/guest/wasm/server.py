@@ -68,6 +68,8 @@ TOTAL_MB = 4096
 """Maximum memory of all programs of a process, beside that of one."""
 _GARBAGE_OBJECTS = 20_000
 """New objects until a garbage collection, of which cycles are few: those of errors."""
+_SMALL_BYTES = 2048
+"""Maximum size of a frame that the guest finds among others."""
 _SECONDS = struct.Struct("<d")
 _READ_BYTES = 1 << 16
 _RESERVE_BYTES = 8 << 20
@@ -376,7 +378,7 @@ class _Guest:
             if is_due:
                 self._call("fire")
             elif frames := self._receive():
-                self._take(b"\n".join(frames))
+                self._take_all(frames)
             else:
                 return
             wait = self._settle()
@@ -495,7 +497,21 @@ class _Guest:
 
     # --- calls of the guest's functions
 
-    def _take(self, frames: bytes) -> None:
+    def _take_all(self, frames: list[bytes]) -> None:
+        """Passes frames to the guest: large ones alone, and others together."""
+        small: list[bytes] = []
+        for frame in frames:
+            if len(frame) <= _SMALL_BYTES:
+                small.append(frame)
+                continue
+            if small:
+                self._take("takeLines", b"\n".join(small))
+                small = []
+            self._take("take", frame)
+        if small:
+            self._take("take" if len(small) == 1 else "takeLines", b"\n".join(small))
+
+    def _take(self, name: str, frames: bytes) -> None:
         instance, handles = self.instance, self._handles
         address, size = handles["buffer"], len(frames)
         large = size > BUFFER_BYTES
@@ -506,7 +522,7 @@ class _Guest:
         if large:
             instance.call("qjs_free", address, size)
         instance.write(handles["arguments"], text.to_bytes(4, "little"))
-        self._call("take", 1)
+        self._call(name, 1)
         instance.call("free_value", text)
 
     def _call(self, name: str, count: int = 0) -> None:

@@ -1,8 +1,9 @@
 // Guest of one program in WebAssembly. It has no loop: its server passes frames to `take`, runs all
 // microtasks, and calls `settle`, whose result tells how to go on.
 
-import { begin, compile, endTurn, evaluate, fireTimer, keepFormatter, now, prepareEngine, send, untilTimer } from "./engine.ts";
+import { begin, captureText, compile, endTurn, evaluate, fireTimer, keepFormatter, now, prepareEngine, send, textFrames, untilTimer } from "./engine.ts";
 import type { World } from "../durable.ts";
+import { captureBy } from "../failures.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
 import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
@@ -13,7 +14,8 @@ const ENDED = "!";
 const AGAIN = "?";
 const HEAD = 3;
 
-const { apply } = Reflect;
+const { apply, deleteProperty } = Reflect;
+const { create } = Object;
 const { indexOf, slice } = String.prototype;
 /** Start of the run in the image: `start` replaces it with that of the program. */
 const BLANK: Start = {
@@ -23,7 +25,9 @@ let run: Run;
 let hasStarted = false;
 let unsent = "";
 /** Frames that a durable program has not taken: it takes one at a time. */
-let waiting = "";
+const waiting = create(null) as Record<number, string>;
+let firstWaiting = 0;
+let lastWaiting = 0;
 
 const flush = (): void => {
   if (unsent === "") return;
@@ -46,31 +50,33 @@ export function prepare(): void {
   const timers: TimerWatch = { started: (timer, callback) => run.startTimer(timer, callback), ended() {} };
   restrictGlobals({ allowWasm: false, onAsynchronous() {}, timers });
   prepareEngine((error) => run.uncaught(error));
+  captureBy({ capture: captureText, frames: textFrames });
   run = new Run(BLANK, host);
   run.defineGlobals();
   keepFormatter();
 }
 
-/** Takes frames from the host, a line each. */
-export function take(frames: string): void {
+/** Takes small frames from the host, a line each. */
+export function takeLines(frames: string): void {
   for (let at = 0; ; ) {
-    if (run.world !== undefined) {
-      waiting += `${waiting === "" ? "" : "\n"}${apply(slice, frames, [at]) as string}`;
-      return;
-    }
     const end = apply(indexOf, frames, ["\n", at]) as number;
-    takeFrame(apply(slice, frames, end < 0 ? [at] : [at, end]) as string);
+    take(apply(slice, frames, end < 0 ? [at] : [at, end]) as string);
     if (end < 0) return;
     at = end + 1;
   }
 }
 
+/** Takes a frame from the host. This engine searches a text slowly, so a large frame comes alone. */
+export function take(frame: string): void {
+  if (run.world === undefined) takeFrame(frame);
+  else waiting[lastWaiting++] = frame;
+}
+
 /** Takes one of the frames that wait. Returns false if there is none. */
 function takeWaiting(): boolean {
-  if (waiting === "") return false;
-  const end = apply(indexOf, waiting, ["\n"]) as number;
-  const frame = end < 0 ? waiting : (apply(slice, waiting, [0, end]) as string);
-  waiting = end < 0 ? "" : (apply(slice, waiting, [end + 1]) as string);
+  if (firstWaiting === lastWaiting) return false;
+  const frame = waiting[firstWaiting]!;
+  deleteProperty(waiting, firstWaiting++);
   takeFrame(frame);
   return true;
 }
