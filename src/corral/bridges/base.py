@@ -170,7 +170,7 @@ class BridgeProtocol(ABC):
         Raises:
             ConfigError: the protocol does not support this language.
         """
-        raise ConfigError(f"bridge {self.name!r} has no runtime for programs elsewhere")
+        raise ConfigError(f"bridge {self.name!r} has no runtime for programs elsewhere; use HttpBridge")
 
     def guest_runtime(self, language: Language) -> str:
         """Returns the source of the module with which programs elsewhere call tools.

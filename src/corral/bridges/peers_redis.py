@@ -159,7 +159,7 @@ class RedisPeers(Peers):
         if not _LEAST_LEASE_SECONDS <= lease_seconds <= 60:
             raise ConfigError(f"lease_seconds must be {_LEAST_LEASE_SECONDS:g} to 60, not {lease_seconds}")
         if not prefix or set(prefix) & set("{}"):
-            raise ConfigError(f"prefix={prefix!r} must have characters, but no braces")
+            raise ConfigError(f"prefix={prefix!r} must have characters, but no braces, which the keys add")
         if isinstance(redis, str):
             try:
                 parse_redis_url(redis)

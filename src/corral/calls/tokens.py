@@ -62,7 +62,7 @@ class Key:
 
     def __init__(self, kid: str, secret: str | bytes, algorithm: Algorithm = "HS256") -> None:
         if not 0 < len(kid) <= 200:
-            raise ConfigError("the name (kid) of a key must have 1 to 200 characters")
+            raise ConfigError(f"the name (kid) of a key must have 1 to 200 characters, not {len(kid)}")
         self.kid = kid
         self.algorithm: Algorithm = algorithm
         try:
@@ -166,7 +166,7 @@ class KeyRing:
             ConfigError: the key's name is in use, or the overlap is negative or not finite.
         """
         if not 0 <= overlap_seconds < float("inf"):
-            raise ConfigError("overlap_seconds must be finite and not negative")
+            raise ConfigError(f"overlap_seconds must be finite and not negative, not {overlap_seconds}")
         remaining = {kid: each for kid, each in self._keys.items() if self.find(kid)}
         if key.kid in remaining:
             raise ConfigError(f"the key name (kid) {key.kid!r} is in use; a new key needs a new name")
@@ -378,5 +378,5 @@ def _default_keys() -> KeyRing:
 
 def _checked_ttl(seconds: float) -> float:
     if not 0 < seconds <= MAX_TTL_SECONDS:
-        raise ConfigError(f"ttl_seconds must be more than 0 and at most {MAX_TTL_SECONDS:g}")
+        raise ConfigError(f"ttl_seconds must be more than 0 and at most {MAX_TTL_SECONDS:g}, not {seconds}")
     return seconds

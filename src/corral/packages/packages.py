@@ -289,7 +289,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if not isinstance(content, dict):
-        raise ConfigError(f"{path} is not a JSON object")
+        raise ConfigError(f"{path} is not a JSON object; restore it, or delete it and add the packages again")
     return cast("dict[str, Any]", content)
 
 

@@ -237,7 +237,9 @@ def _resolved(packages: Mapping[str, Wheel]) -> Iterator[str]:
         name, version = _normal(each["metadata"]["name"]), each["metadata"]["version"]
         digest = each["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
         if digest is None:
-            raise ConfigError(f"the registry has no sha256 of {name}=={version}, so it cannot be locked")
+            raise ConfigError(
+                f"the registry has no sha256 of {name}=={version}, so it cannot be locked; use another one"
+            )
         yield f"{name}=={version} --hash=sha256:{digest}{'  # named' if name in packages else ''}"
 
 

@@ -640,7 +640,7 @@ def _require_free(tool: Tool, spaces: Mapping[str | None, Mapping[str, Tool]]) -
     """Raises ToolDefinitionError if the tool cannot be called next to the tools in `spaces`."""
     if tool.name in spaces.get(tool.namespace, {}):
         there = "" if tool.namespace is None else f" in the namespace {tool.namespace!r}"
-        raise ToolDefinitionError(f"there is already a tool {tool.name!r}{there}")
+        raise ToolDefinitionError(f"there is already a tool {tool.name!r}{there}; rename one")
     if tool.namespace is None:
         name = identifier(tool.name)
         if name in RESERVED_ROOT_NAMES:
@@ -648,11 +648,12 @@ def _require_free(tool: Tool, spaces: Mapping[str | None, Mapping[str, Tool]]) -
                 f"the tool name {tool.name!r} is reserved for searching tools; use another one, or a namespace"
             )
         if name in {namespace_identifier(space) for space in spaces if space is not None}:
-            raise ToolDefinitionError(f"the tool {tool.name!r} has the same name as a namespace")
+            raise ToolDefinitionError(f"the tool {tool.name!r} has the same name as a namespace; rename one")
     elif tool.namespace not in spaces:
         name = namespace_identifier(tool.namespace)
         for other in spaces:
             if other is not None and namespace_identifier(other) == name:
-                raise ToolDefinitionError(f"the namespaces {other!r} and {tool.namespace!r} both become {name!r}")
+                both = f"{other!r} and {tool.namespace!r}"
+                raise ToolDefinitionError(f"the namespaces {both} both become {name!r}; rename one")
         if name in {identifier(other) for other in spaces.get(None, {})}:
-            raise ToolDefinitionError(f"the namespace {tool.namespace!r} has the same name as a tool")
+            raise ToolDefinitionError(f"the namespace {tool.namespace!r} has the same name as a tool; rename one")

@@ -104,7 +104,8 @@ def read_parameters(function: Callable[..., Any], *, name: str, descriptions: Ma
 def _injected_parameter(types: _Types, parameters: list[Parameter], kind: type) -> str | None:
     names = [each.name for each in parameters if _is_hint_of(types.hints.get(each.name), kind)]
     if len(names) > 1:
-        raise ToolDefinitionError(f"tool {types.tool!r}: {' and '.join(names)} both take the {kind.__name__}")
+        doubled = " and ".join(names)
+        raise ToolDefinitionError(f"tool {types.tool!r}: {doubled} both take the {kind.__name__}; leave one out")
     return names[0] if names else None
 
 
@@ -284,7 +285,9 @@ def _arguments(
     except _NO_SCHEMA as error:
         for parameter in parameters:
             types.require_schema(f"parameter {parameter.name!r}", types.hints.get(parameter.name, Any))
-        raise ToolDefinitionError(f"tool {types.tool!r}: its parameters have no schema: {error}") from error
+        raise ToolDefinitionError(
+            f"tool {types.tool!r}: its parameters have no schema; pass an input_schema: {error}"
+        ) from error
 
 
 def _further_arguments(hint: Any) -> type[BaseModel]:

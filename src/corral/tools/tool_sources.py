@@ -191,7 +191,7 @@ class _ToolSources:
             CorralError: the first error of a source.
         """
         if self._held:
-            raise ConfigError("the tool sources of this Corral are already open")
+            raise ConfigError("the tool sources of this Corral are already open; enter it once")
         held = [TaskOwnedContext(each.source.open(each)) for each in self._offers]
         failures: list[Exception] = []
 
