@@ -30,7 +30,7 @@ MATRIX: dict[str, int] = {
     "programs": 35,
     "protocols": 3,
     "rendering": 25,
-    "running": 52,
+    "running": 55,
     "sandboxes": 21,
     "security": 27,
     "sessions": 57,

@@ -122,7 +122,8 @@ class Limits(Frozen):
     tool_output_bytes: Positive = 4_000_000
     """One tool call's output, encoded."""
     journal_bytes: Positive = 64_000_000
-    """Bytes that a durable execution records: inputs and outputs, plus 200 bytes for each call and timer."""
+    """Bytes that a durable execution records: inputs and outputs, plus 200 bytes for each call and timer. A saved guest
+    for which no room is left is not recorded."""
 
 
 def _scopes(value: object) -> object:
@@ -683,6 +684,8 @@ class Capabilities:
     """True if its guests can load packages."""
     durable: bool = False
     """True if it has guests for durable executions, whose programs run the same way each time."""
+    saves: bool = False
+    """True if such a guest can be saved while its program waits, and continues without a replay."""
     cells: bool = False
     """True if its guests can run the cells of a notebook."""
     start_timeout_seconds: float = 30.0

@@ -2,6 +2,7 @@
 
 It runs a program whose changes are lines of a file, or continues with the one that another such host began; decides on
 all that waits; and writes a line before and after each step. In the change with the number STOP it waits for its death.
+LANGUAGE is that of the program, or `wasm` for TypeScript in WebAssembly.
 KEEP keeps what has reached the disk: `nothing`, or `commits` for copies of the database after each durable transaction;
 or it is the URL of a database in PostgreSQL. Programs run on the worker whose address is in WORKERS, if that is set.
 """
@@ -170,8 +171,10 @@ async def main(path: str, language: Any, stop: str, keep: str) -> None:
         ledger.copies = folder.copies
     workers = os.environ.get("WORKERS")
     sandbox = "auto" if workers is None else WorkerSandbox([workers], containment="landlock")
+    if language == "wasm":
+        sandbox = "wasm"
     async with Corral(folder.tools(int(stop)), sandbox=sandbox, ledger=ledger, check=False) as corral:
-        await finish(corral, folder, language)
+        await finish(corral, folder, "typescript" if language == "wasm" else language)
 
 
 async def finish(corral: Corral, folder: Folder, language: Language) -> None:

@@ -34,7 +34,13 @@ class Kills:
     """Hosts that are killed in one folder, one program after another."""
 
     def __init__(
-        self, path: Path, language: Language, seed: int, keep: Keep = "nothing", *, url: str | None = None
+        self,
+        path: Path,
+        language: Language | Literal["wasm"],
+        seed: int,
+        keep: Keep = "nothing",
+        *,
+        url: str | None = None,
     ) -> None:
         self._path, self._language, self._keep, self._url = path, language, keep, url
         self._random = random.Random(seed)  # noqa: S311 - repeatable

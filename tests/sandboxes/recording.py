@@ -60,7 +60,7 @@ class Recording(GuestJournal):
         return {"seed": self.seed, "now": NOW}
 
     @override
-    def attach(self, ask: Callable[[], None]) -> None:
+    def attach(self, ask: Callable[[], None], save: Callable[[], None]) -> None:
         self.ask = ask
 
     @override

@@ -5,6 +5,7 @@ from corral.ledger.postgres import PostgresLedger
 from corral.ledger.records import WAITING, Recorded, Records
 from corral.ledger.rows import (
     NOT_KEPT,
+    SAVED,
     CallRow,
     CallStatus,
     ExecutionStatus,
@@ -22,6 +23,7 @@ from corral.types import Retry, Settled
 __all__ = [
     "LEASE_SECONDS",
     "NOT_KEPT",
+    "SAVED",
     "WAITING",
     "CallRow",
     "CallStatus",

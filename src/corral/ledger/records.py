@@ -16,6 +16,7 @@ from corral.errors import ConfigError, HeldElsewhere, LedgerDamaged, LedgerError
 from corral.guest import decode_value, encode_value, plain_json
 from corral.ledger.base import Ledger
 from corral.ledger.rows import (
+    SAVED,
     CallRow,
     ExecutionStatus,
     Query,
@@ -58,6 +59,8 @@ class Recorded:
     calls: Sequence[CallRow]
     decisions: Mapping[tuple[int, bytes], Settlement]
     """Decisions, by the call's number and the digest to which they are bound."""
+    saved: bytes = b""
+    """Saved guest, if the execution was claimed."""
 
 
 class Records:
@@ -116,7 +119,7 @@ class Records:
 
         def job() -> Recorded:
             nonlocal taken
-            recorded = self._recorded(execution_id)  # so that damaged rows are noticed before anything is changed
+            recorded = self._recorded(execution_id, with_saved=True)  # to notice damaged rows before any change
             admit(recorded)
             before, now = recorded.execution, self.ledger.now()
             expires = self.ledger.expires_seconds
@@ -131,7 +134,7 @@ class Records:
                     state = f"runs on another host; if that is lost, it can be resumed in {left} s"
                 raise HeldElsewhere(f"{execution_id} {state}")
             # read again, because a host whose lease has expired can have written until now
-            return self._recorded(execution_id, taken)
+            return self._recorded(execution_id, taken, with_saved=True)
 
         try:
             recorded = await self.writer.run(job)
@@ -160,7 +163,7 @@ class Records:
         Raises:
             LedgerError: they cannot be read.
         """
-        return await self.writer.run(lambda: [self._call(stored) for stored in self.ledger.calls(execution_id)])
+        return await self.writer.run(lambda: [*map(self._call, self._stored(execution_id))])
 
     async def find(self, execution_id: str) -> Recorded | None:
         """Reads an execution; returns None if the ledger does not have it.
@@ -350,13 +353,23 @@ class Records:
             raise ConfigError(f"{self.ledger!r} has no execution {execution_id!r}")
         return execution
 
-    def _recorded(self, execution_id: str, execution: StoredExecution | None = None) -> Recorded:
+    def _stored(self, execution_id: str) -> Sequence[StoredCall]:
+        return [stored for stored in self.ledger.calls(execution_id) if stored.sequence != SAVED]
+
+    def _recorded(
+        self, execution_id: str, execution: StoredExecution | None = None, *, with_saved: bool = False
+    ) -> Recorded:
         execution = execution or self._execution(execution_id)
         stored = execution.result
         result: Mapping[str, Any] = {} if stored is None else self._json(stored, _result_place(execution_id))
         if execution.status not in ("running", result.get("status")):
             raise LedgerDamaged(f"the status of {execution_id} in the ledger was altered")
-        calls = [self._call(stored) for stored in self.ledger.calls(execution_id)]
+        saved, calls = b"", list[CallRow]()
+        for each in self.ledger.calls(execution_id):
+            if each.sequence != SAVED:
+                calls.append(self._call(each))
+            elif with_saved:
+                saved = self._call(each).reply
         places = sorted(call.place for call in calls if call.place is not None)
         if places != [*range(len(places))] or len(places) < result.get("replies", 0):
             raise LedgerDamaged(f"calls of {execution_id} are missing in the ledger")
@@ -367,6 +380,7 @@ class Records:
             result=result,
             calls=calls,
             decisions=self._decisions(execution_id),
+            saved=saved,
         )
 
     def _head(self, execution: StoredExecution) -> Mapping[str, Any]:

@@ -23,6 +23,8 @@ _BODY = struct.Struct(">ddd16s?HHI")
 _ROW_BYTES = 200
 NOT_KEPT = b"-"
 """Recorded reply of a tool with `journal=False`."""
+SAVED = -1
+"""Number of the row with the saved guest, which is no call and whose reply is empty once it is of no use."""
 
 
 class CallRow(NamedTuple):

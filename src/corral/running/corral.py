@@ -303,9 +303,8 @@ class Corral(Lifecycle):
                 await execution.ended.wait()
             await self._runtime.grants.all_ended()
         live = [*self._live]
-        for execution in live:
-            execution.cancel(final=False)
         with anyio.CancelScope(shield=True):
+            await _give_up(live)
             for execution in live:
                 await execution.ended.wait()
         return not waiting.cancelled_caught
@@ -340,11 +339,10 @@ class Corral(Lifecycle):
         was_open = self._open
         self._open = runtime.keeps_warm = False
         live = list(self._live)
-        for execution in live:
-            execution.cancel(final=False)
         with anyio.CancelScope(shield=True):
             if self._resuming is not None:
                 await self._resuming.aclose()
+            await _give_up(live)
             await runtime.grants.close_all()
             for execution in live:
                 await execution.ended.wait()
@@ -942,6 +940,12 @@ class Corral(Lifecycle):
                 "`corral.connected()` first"
             )
         self._views.warn_once()
+
+
+async def _give_up(live: Iterable[Execution]) -> None:
+    async with anyio.create_task_group() as tasks:
+        for execution in live:
+            tasks.start_soon(execution.give_up)
 
 
 class _LazyTokens:

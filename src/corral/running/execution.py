@@ -456,6 +456,14 @@ class Execution:
         if self._rest is not None:
             self._rest.cancel(final=final)
 
+    async def give_up(self) -> None:
+        """Cancels the execution so that it can be resumed, after saving its guest if that is possible at once."""
+        if self._rest is not None:
+            await self._rest.give_up()
+        elif self._journal is not None:
+            await self._journal.save()
+        self.cancel(final=False)
+
     async def run(self) -> ExecutionResult:
         """Runs the program to its end.
 
@@ -752,7 +760,16 @@ class Execution:
             claim = await recording.records.create(self.execution_id, self._request.context.owner, head)
             for row in recording.rows:
                 recording.records.writer.put(claim, row)
-        journal = self._journal = Journal(recording, self._grant, self._recorder, head, claim)
+        journal = self._journal = Journal(
+            recording,
+            self._grant,
+            self._recorder,
+            head,
+            claim,
+            logs=self._logs,
+            log=self._log,
+            saves=self._provider.capabilities.saves,
+        )
         self._grant.journal = journal
         return replace(job, durable=journal)
 
@@ -939,6 +956,8 @@ class Execution:
             if resumable and result.status != "paused":
                 await recording.records.end(claim, "paused" if recording.was_paused else "running", None)
             else:
+                if journal is not None and result.status != "paused":
+                    journal.forget_saved()
                 await recording.records.end(claim, result.status, partial(journal.result, result) if journal else dict)
         except LedgerError as error:
             if result.status in ("succeeded", "paused"):

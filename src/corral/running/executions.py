@@ -706,6 +706,7 @@ async def claimed(
         rows=recorded.calls,
         state=recorded.result,
         decisions=recorded.decisions,
+        saved=recorded.saved,
         was_paused=recorded.execution.status == "paused",
     )
     assert request is not None

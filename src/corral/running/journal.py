@@ -19,12 +19,12 @@ from pydantic_core import to_json
 from corral.calls import CallRecorder, Grant
 from corral.errors import Diverged, JournalFull, LedgerError, UncertainCall
 from corral.guest import decode_value, encode_value
-from corral.ledger import NOT_KEPT, CallRow, Claim, Records, pack_reply
+from corral.ledger import NOT_KEPT, SAVED, CallRow, Claim, Records, pack_reply
 from corral.rendering.preview import preview_text
 from corral.results import CallRecord, ExecutionResult
-from corral.running.recorded import asked_of, pack_request, pack_result
+from corral.running.recorded import asked_of, pack_request, pack_result, pack_saved, unpack_saved
 from corral.sandboxes import failed_exit
-from corral.sandboxes.base import GRACE_SECONDS
+from corral.sandboxes.base import GRACE_SECONDS, SavedGuest
 from corral.tools import Tool
 from corral.types import (
     TIMER,
@@ -38,6 +38,7 @@ from corral.types import (
     EncodedValue,
     Exit,
     GuestState,
+    LogEntry,
     Reply,
     RequestHandler,
     Retry,
@@ -50,6 +51,7 @@ UNRECORDED = "it is not on record, so it would be called"
 _FINISH = 0
 """Number of the row for the end of the grace period. It is recorded because the end depends on the host's clock."""
 _SHOWN_CHARS = 200
+_SAVE_SECONDS = 1.0
 _MOST_MILLISECONDS = 1e12
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _SUSPECTS = (
@@ -99,6 +101,8 @@ class Recording:
     steps: list[Step] | None = None
     """Receives the state before each recorded reply; the guest is then idle at each of them. For a replay."""
 
+    saved: bytes = b""
+    """Saved guest on record, if the program continues as that."""
     was_paused: bool = False
     """True if the execution was paused before this host claimed it."""
     result: ExecutionResult | None = None
@@ -112,10 +116,21 @@ class Recording:
 
 class Journal:
     """Answers the calls of one durable execution. `end` ends its guest. `on_live` is called once nothing is replayed
-    any more."""
+    any more. `logs` is the console output so far, to which `log` adds an entry. The engine `saves` guests, or runs
+    programs again.
+    """
 
     def __init__(
-        self, recording: Recording, grant: Grant, recorder: CallRecorder, head: Mapping[str, Any], claim: Claim | None
+        self,
+        recording: Recording,
+        grant: Grant,
+        recorder: CallRecorder,
+        head: Mapping[str, Any],
+        claim: Claim | None,
+        *,
+        logs: Sequence[LogEntry] = (),
+        log: Callable[[LogEntry], object] = lambda _: None,
+        saves: bool = False,
     ) -> None:
         self._recording = recording
         self._records = recording.records
@@ -124,6 +139,9 @@ class Journal:
         self._recorder = recorder
         self._head = head
         self._offline = recording.offline
+        self._logs = logs
+        self._log = log
+        self._saves = saves and not recording.offline
         self.end: Callable[[], object] = _nothing
         self.on_live: Callable[[], object] = _nothing
         self.failure: LedgerError | None = None
@@ -134,6 +152,11 @@ class Journal:
         self.state = GuestState(0, "")
         """Last state that the guest has reported."""
         self._ask: Callable[[], None] = _nothing
+        self._save: Callable[[], None] = _nothing
+        self._saving: tuple[int, int, int] | None = None
+        """State of the host when it asked for the guest's state."""
+        self._left: anyio.Event | None = None
+        """Set once the guest of a host that ends is saved, or its program has ended."""
         self._rows = {row.sequence: row for row in recording.rows}
         self._replayed = sorted((row for row in recording.rows if row.place is not None), key=_place)
         self._position = 0
@@ -175,10 +198,18 @@ class Journal:
         self._live_since: float | None = None
         if claim is not None:
             claim.on_failure = self._lose_claim
-        if not self._replayed:
-            self._all_replayed.set()
-            if not self._offline:
-                self._go_live()
+        self._stored = unpack_saved(recording.saved, self.replies) if self._saves else None
+        """Saved guest with which the program continues."""
+        self._has_saved = bool(recording.saved)
+        self._knows_unkept = any(row.reply == NOT_KEPT for row in recording.rows)
+        """True if the program got outputs that are not kept."""
+        if not self._replayed and self._stored is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._all_replayed.set()
+        if not self._offline:
+            self._go_live()
 
     @property
     def is_live(self) -> bool:
@@ -197,8 +228,67 @@ class Journal:
     def start(self) -> Mapping[str, object]:
         return {"seed": self._head["seed"], "now": self._head["now"]}
 
-    def attach(self, ask: Callable[[], None]) -> None:
-        self._ask = ask
+    @property
+    def stored(self) -> SavedGuest | None:
+        return None if self._stored is None else self._stored[0]
+
+    def attach(self, ask: Callable[[], None], save: Callable[[], None]) -> None:
+        self._ask, self._save = ask, save
+
+    def began(self, *, restored: bool) -> None:
+        stored, self._stored = self._stored, None
+        if stored is None:
+            return
+        if restored:
+            for row in sorted(self._replayed, key=lambda row: row.sequence):
+                if row.sequence > 0 and not row.tool.startswith("$"):
+                    self._restore(row)
+            for entry in stored[1]:
+                self._log(entry)
+            self._position = self.replies
+        if restored or not self._replayed:
+            self._begin()
+
+    def _restore(self, row: CallRow) -> None:
+        """Takes a call into account whose reply the restored program already has."""
+        read, reply = partial(decode_value, row.input.text, tagged=row.input.tagged), row.recorded_reply()
+        request = CallRequest(row.tool, read(), row.sequence, len(row.input.text), read, None, row.input)
+        self._grant.calls += 1
+        self._recorder.replay(self._recorder.replayed(request), reply)
+        self._follow_reply(request, reply)
+
+    async def save(self) -> None:
+        """Records the guest's state before its host ends, if it is idle within a second."""
+        if self._saves and self.is_live and not self._ending and self.failure is None:
+            self._left = anyio.Event()
+            self._look()
+            with anyio.move_on_after(_SAVE_SECONDS):
+                await self._left.wait()
+
+    def saved(self, guest: SavedGuest | None) -> None:
+        asked, self._saving = self._saving, None
+        if asked != self._progress or not (self._is_stuck or self._left):  # a decision or a reply has arrived meanwhile
+            self._look_if_stuck()
+            return
+        if guest is not None:
+            self._keep(pack_saved(guest, self._logs, self.replies))
+        if self._left is not None:
+            self._left.set()
+        else:
+            self._pause()
+
+    def _keep(self, saved: bytes) -> None:
+        """Records a saved guest, unless there is no room for it, or it knows what may not be on record."""
+        row = CallRow(SAVED, "", bytes(16), EncodedValue(b"", tagged=False), reply=saved)
+        has_room = self._size + row.size <= self._grant.limits.journal_bytes
+        if has_room and not self._knows_unkept:
+            self._has_saved = True
+            self._put(row)
+
+    def forget_saved(self) -> None:
+        """Deletes the saved guest from the record of an execution that has ended."""
+        if self._has_saved:
+            self._put(CallRow(SAVED, "", bytes(16), EncodedValue(b"", tagged=False)))
 
     def arrived(self) -> None:
         self._received += 1
@@ -253,6 +343,8 @@ class Journal:
 
     def ended(self, state: GuestState) -> None:
         self.state = state
+        if self._left is not None:
+            self._left.set()
         if not self.is_live and not self._recording.is_dry:
             left = [row for row in self._replayed[self._position :] if row.sequence not in self._arrivals]
             missing = next((row for row in left if row.tool != TIMER and row.sequence != _FINISH), None)
@@ -286,7 +378,7 @@ class Journal:
         finally:
             self._timers.pop(sequence, None)
             self._busy.discard(sequence)
-            if self._parked:
+            if self._parked or self._left:
                 self._look_if_stuck()
 
     async def _answer_in_turn(self, request: CallRequest, handler: RequestHandler) -> Reply:
@@ -493,6 +585,7 @@ class Journal:
         packed = pack_reply(reply, stream=stream, unclear=unclear)
         tool = self._grant.peek_tool(row.tool)
         kept = packed if tool is None or tool.journal else NOT_KEPT
+        self._knows_unkept = self._knows_unkept or kept is NOT_KEPT
         row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, kept, *stamp, by, duration)
         self.replies += 1
         size = row.size
@@ -608,7 +701,7 @@ class Journal:
             self._ask()
 
     def _look_if_stuck(self) -> None:
-        if self._is_stuck:
+        if self._is_stuck or self._left:
             self._look()
 
     @property
@@ -617,9 +710,17 @@ class Journal:
         return bool(self._parked) and not self._busy and not self._ending
 
     def _pause_if_stuck(self) -> None:
-        if self._is_stuck:
-            self.paused = True
-            self.end()
+        if not (self._is_stuck or self._left) or self._saving is not None:
+            return
+        if self._saves:
+            self._saving = self._progress
+            self._save()
+        else:
+            self._pause()
+
+    def _pause(self) -> None:
+        self.paused = True
+        self.end()
 
     def _go_live(self) -> None:
         if self._offline:

@@ -15,6 +15,7 @@ from corral.containment import ContainmentKind
 from corral.guest import UnencodableValue, decode_value, encode_value
 from corral.ledger import CallRow, Recorded
 from corral.results import CallRecord, ExecutionResult, ProgramCapabilities, Unread
+from corral.sandboxes.base import SavedGuest
 from corral.types import (
     ApprovalRequest,
     CallError,
@@ -169,3 +170,21 @@ def pack_request(asked: ApprovalRequest, binding: bytes) -> bytes:
             "asked_at": asked.asked_at,
         }
     )
+
+
+def pack_saved(guest: SavedGuest, logs: Iterable[LogEntry], replies: int) -> bytes:
+    """Encodes a saved guest with the console output so far, and the number of replies that its program has."""
+    facts = to_json([replies, guest.session, [[entry.level, entry.text] for entry in logs]])
+    return b"%d\n%b%b" % (len(facts), facts, guest.memory)
+
+
+def unpack_saved(packed: bytes, replies: int) -> tuple[SavedGuest, list[LogEntry]] | None:
+    """Reads a saved guest and its console output. Returns None if there is none with that number of replies."""
+    size, _, rest = packed.partition(b"\n")
+    if not size:
+        return None
+    facts, memory = rest[: int(size)], rest[int(size) :]
+    number, session, logs = from_json(facts)
+    if number != replies:
+        return None
+    return SavedGuest(memory, session), [LogEntry(level=level, text=text) for level, text in logs]

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 from corral.containment import TIERS, ContainmentKind, Tier
 from corral.errors import StartFailed
@@ -17,6 +17,15 @@ from corral.types import Capabilities, Endpoint, Exit, GuestState, Limits, LogEn
 
 GRACE_SECONDS = 0.25
 """Seconds that calls can continue after their program has ended, unless their tool must finish."""
+
+
+class SavedGuest(NamedTuple):
+    """Guest of a durable program, at a moment at which nothing was left to run."""
+
+    memory: bytes
+    """State of the engine, which only the same engine can read."""
+    session: Mapping[str, Any]
+    """State of its session, as JSON."""
 
 
 class GuestJournal(Protocol):
@@ -32,11 +41,26 @@ class GuestJournal(Protocol):
         """Returns the member `durable` of START: `seed`, 64 hexadecimal digits, and `now`, in milliseconds."""
         ...
 
-    def attach(self, ask: Callable[[], None]) -> None:
-        """Stores the function that asks the guest, by PING, whether anything is left to run. The answer goes to `idle`.
+    @property
+    def stored(self) -> SavedGuest | None:
+        """Returns the guest to restore; None if the program begins, or runs again from its first line."""
+        ...
 
-        PING follows all replies that the handler has returned, and only the answer to the last PING counts.
+    def began(self, *, restored: bool) -> None:
+        """Called when the guest runs: as the stored one, or from the beginning."""
+        ...
+
+    def attach(self, ask: Callable[[], None], save: Callable[[], None]) -> None:
+        """Stores two functions.
+
+        `ask` asks the guest, by PING, whether anything is left to run. PING follows all replies that the handler has
+        returned. The answer goes to `idle`, and only the one to the last PING counts. `save` asks an idle guest, whose
+        engine has `Capabilities.saves`, for its state, which goes to `saved`.
         """
+        ...
+
+    def saved(self, guest: SavedGuest | None) -> None:
+        """Called with the guest's state; None if it cannot be saved as it is."""
         ...
 
     def arrived(self) -> None:

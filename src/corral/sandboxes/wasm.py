@@ -499,6 +499,7 @@ class WasmSandbox(ForkProvider):
         self._capabilities = replace(
             self._capabilities,
             durable=True,
+            saves=True,
             enforces=LIMITS_OF_SANDBOXES,  # also without a jail
             lacks=LACKS,
         )

@@ -28,6 +28,8 @@ class FrameKind(IntEnum):
     FINISH = 4
     CHUNK = 5
     PING = 6
+    SAVE = 7
+    RESTORE = 8
     READY = 16
     CALL = 17
     LOG = 18
@@ -36,6 +38,7 @@ class FrameKind(IntEnum):
     CREDIT = 21
     CANCEL = 22
     PONG = 23
+    SAVED = 24
 
 
 def encode_frame(kind: FrameKind, payload: bytes, nonce: bytes, *, tagged: bool = False) -> bytes:

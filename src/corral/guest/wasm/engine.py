@@ -103,6 +103,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "wasmtime_func_call_unchecked": (c_void_p,),  # its arguments have their types already, which is faster
     "wasmtime_memory_data": (c_void_p, c_void_p, c_void_p),
     "wasmtime_memory_data_size": (c_size_t, c_void_p, c_void_p),
+    "wasmtime_memory_grow": (c_void_p, c_void_p, c_void_p, c_uint64, POINTER(c_uint64)),
     "wasmtime_error_message": (None, c_void_p, POINTER(_Bytes)),
     "wasmtime_error_delete": (None, c_void_p),
     "wasmtime_error_new": (c_void_p, c_char_p),
@@ -332,6 +333,12 @@ class Instance:
     def size(self) -> int:
         """Size of its memory in bytes."""
         return self._engine.short.wasmtime_memory_data_size(self._store_context, self._export("memory"))
+
+    def grow(self, size: int) -> None:
+        """Enlarges its memory to `size` bytes, a multiple of 64 KiB. Raises `WasmError` if there is no room."""
+        if (pages := (size - self.size) >> 16) > 0:
+            memory = self._export("memory")
+            self._engine.check(self._c.wasmtime_memory_grow(self._context, memory, pages, byref(c_uint64())))
 
     def _place(self, address: int, size: int) -> int:
         """Returns the address in this process. Memory only grows, and stays where it is.

@@ -6,6 +6,7 @@ the host never loads the engine.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import struct
 import sys
@@ -21,10 +22,15 @@ HANDLES = "handles.json"
 """Files of an image: the compiled module, and the numbers of the guest's functions in it."""
 INTERPRETS = "interprets"
 """Member of the handles: 1 for an image that Pulley interprets."""
+IDENTITY, TIMED = "identity", "timed"
+"""Members of the handles: digest of the image's memory, without the pages `timed`, which contain the time of its start.
+Two images of the same code, on any machine, differ only in those."""
 BUFFER_BYTES = 1 << 16
 _TEXT_AT = 1_175_144
 """Address of the module's variables that `qjs_last_ptr` and `qjs_last_len` return, as reading them costs less."""
 _TEXT = struct.Struct("<II")
+STACK_END = 1 << 20
+"""End of the stack in memory, below which nothing is of use between two calls."""
 STACK_BYTES = 512 << 10
 """Maximum stack of programs, of the 1 MiB that the module has in its memory."""
 _GARBAGE = "for (let n = 0; n < 100000; n++) [{ n }]"
@@ -32,7 +38,7 @@ _GARBAGE = "for (let n = 0; n < 100000; n++) [{ n }]"
 begin with a collection, which writes to all of its memory."""
 _SMALLEST_HOLE, _LARGEST_HOLE = 8, 1 << 20
 _BAKE_BYTES = 256 << 20
-_PAGE = 4096
+PAGE = 4096
 _WASM_PAGE = 1 << 16
 _HEADER = b"\0asm\1\0\0\0"
 _MEMORY, _CODE, _DATA, _DATA_COUNT = 5, 10, 11, 12
@@ -157,12 +163,34 @@ def make_image(
     engine.load(str(raw), _refuse)
     maker = _Maker(engine)
     handles = maker.evaluate(script, names, functions)
-    memory = maker.instance.read(0, maker.instance.size)
+    memory = bytes(STACK_END) + maker.instance.read(STACK_END, maker.instance.size - STACK_END)
     maker.instance.close()
+    timed = _timed_pages(engine)
     raw.unlink()
-    (folder / HANDLES).write_text(json.dumps({**handles, INTERPRETS: int(interprets)}), encoding="utf-8")
+    content = {**handles, IDENTITY: _identity(memory, handles, timed), TIMED: timed, INTERPRETS: int(interprets)}
+    (folder / HANDLES).write_text(json.dumps(content), encoding="utf-8")
     optimizing = Engine(library, most=1, memory_bytes=_BAKE_BYTES, interprets=interprets)
     (folder / MODULE).write_bytes(optimizing.compile(baked(module, memory)))
+
+
+def _timed_pages(engine: Engine) -> list[int]:
+    """Returns the numbers of the pages in which two new instances differ."""
+    memories: list[bytes] = []
+    for _ in range(2):
+        instance = Instance(engine)
+        instance.call("global_object")
+        memories.append(bytes(STACK_END) + instance.read(STACK_END, instance.size - STACK_END))
+        instance.close()
+    one, other = memories
+    return [at // PAGE for at in range(0, len(one), PAGE) if one[at : at + PAGE] != other[at : at + PAGE]]
+
+
+def _identity(memory: bytes, handles: dict[str, int], timed: list[int]) -> str:
+    digest = hashlib.sha256(json.dumps([MODULE_SHA256, handles, timed]).encode())
+    for at in range(0, len(memory), PAGE):
+        if at // PAGE not in timed:
+            digest.update(memory[at : at + PAGE])
+    return digest.hexdigest()
 
 
 def baked(module: bytes, memory: bytes) -> bytes:
@@ -199,10 +227,10 @@ def baked(module: bytes, memory: bytes) -> bytes:
 
 def _used(memory: bytes) -> Iterator[tuple[int, int]]:
     """Yields the runs of pages that are not all zeros."""
-    zeros = bytes(_PAGE)
+    zeros = bytes(PAGE)
     start: int | None = None
-    for at in range(0, len(memory), _PAGE):
-        if memory[at : at + _PAGE] == zeros:
+    for at in range(0, len(memory), PAGE):
+        if memory[at : at + PAGE] == zeros:
             if start is not None:
                 yield start, at
             start = None

@@ -19,6 +19,8 @@ READY is DATA of the execution 0.
 At most `WINDOW_BYTES` of an execution are on their way to the host, so a slow host stops only that execution.
 
 The guest does not know the frames' format: this process puts the nonce of START into every frame that it sends.
+
+This process also saves and restores guests of durable executions: see `_Guest.saved`.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ import struct
 import sys
 import threading
 import time
+import zlib
+from collections.abc import Collection, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -52,7 +56,18 @@ from corral.guest.wasm.engine import (
     library_name,
     numbers,
 )
-from corral.guest.wasm.image import BUFFER_BYTES, HANDLES, INTERPRETS, MODULE, bytes_in, text_in
+from corral.guest.wasm.image import (
+    BUFFER_BYTES,
+    HANDLES,
+    IDENTITY,
+    INTERPRETS,
+    MODULE,
+    PAGE,
+    STACK_END,
+    TIMED,
+    bytes_in,
+    text_in,
+)
 from corral.jail.launcher import receive, tell
 from corral.jail.privileges import forgo_privileges, hide, seal
 from corral.jail.seccomp import filter_program, supported
@@ -83,7 +98,7 @@ _AGAIN, _ENDED = "?", "!"
 _RESULT = re.compile(rb"[?!]|\d{1,16}(?:\.\d{1,20})?(?:e-\d{1,3})?")
 _MOST_RESULT = 50
 _MOST_MILLISECONDS = 1e9
-_FROM_GUEST = frozenset(kind for kind in FrameKind if kind > FrameKind.READY)
+_FROM_GUEST = frozenset(kind for kind in FrameKind if FrameKind.READY < kind < FrameKind.SAVED)
 _HEAD = 3
 """Characters before the payload of a frame of the guest: its kind, and 1 if it is tagged."""
 _LENGTH = 4
@@ -99,6 +114,9 @@ MESSAGE = struct.Struct("<IBI")
 OPEN, DATA, CREDIT, END = 0, 1, 2, 3
 """Kinds of messages on plain pipes."""
 WINDOW_BYTES = 1 << 20
+_ZEROS = bytes(PAGE)
+_SAVED = struct.Struct("<32sII")
+"""Head of a saved guest: identity of its image, pages of its memory, and number of pages that follow."""
 PIPES = "pipes"
 """Argument that selects plain pipes."""
 
@@ -461,8 +479,14 @@ class _Guest:
         while len(read) >= _LENGTH and len(read) >= (total := _LENGTH + int.from_bytes(read[:_LENGTH], "big")):
             if self._nonce is NO_NONCE:
                 self._nonce = bytes(read[HEADER_BYTES - NONCE_BYTES : HEADER_BYTES])
-            payload = read[HEADER_BYTES:total].replace(b"\n", b" ")  # JSON has newlines only between its tokens
-            frames.append(b"%02d%d%b" % (read[_LENGTH], read[_LENGTH + 1] & 1, payload))
+            kind, payload = read[_LENGTH], read[HEADER_BYTES:total]
+            if kind < FrameKind.SAVE:
+                payload = payload.replace(b"\n", b" ")  # JSON has newlines only between its tokens
+                frames.append(b"%02d%d%b" % (kind, read[_LENGTH + 1] & 1, payload))
+            elif kind == FrameKind.SAVE:  # taken before the frames that follow it, so nothing is left to run
+                self._send_frame(FrameKind.SAVED, self.saved(json.loads(payload)[0]), tagged=False)
+            else:
+                self._send_frame(FrameKind.SAVED, b"1" if self.restore(bytes(payload)) else b"", tagged=False)
             del read[:total]
         return frames
 
@@ -494,6 +518,54 @@ class _Guest:
         except OSError:
             self._is_gone = True
             raise _Ended from None
+
+    # --- saved guests
+
+    def saved(self, most: int) -> bytes:
+        """Returns the pages of memory that differ from the image, compressed; nothing if they take more than `most`.
+
+        That is the whole state of a guest between two turns, as for the image itself. Pages of the image are stored as
+        their differences from it, which are mostly zeros, except for those that each image has for itself.
+        """
+        memory = self.instance.read(0, self.instance.size)
+        try:
+            image = self._server.image()
+        except (WasmError, Trapped):  # there is no room for another instance
+            return b""
+        timed = self._server.handles[TIMED]
+        numbers = [
+            at // PAGE
+            for at in range(STACK_END, len(memory), PAGE)
+            if memory[at : at + PAGE] != (image[at : at + PAGE] or _ZEROS) or at // PAGE in timed
+        ]
+        pages = _difference(_pages(memory, numbers), _pages(image, numbers, timed))
+        head = _SAVED.pack(bytes.fromhex(self._server.handles[IDENTITY]), len(memory) // PAGE, len(numbers))
+        body = zlib.compress(struct.pack(f"<{len(numbers)}I", *numbers) + pages, 1)
+        return b"" if len(head) + len(body) > most else head + body
+
+    def restore(self, saved: bytes) -> bool:
+        """Makes this guest, which has run nothing, one that was saved. Returns False if that had another image, or if
+        `saved` is malformed; nothing is changed then."""
+        server = self._server
+        try:
+            identity, size, count = _SAVED.unpack_from(saved)
+            if identity.hex() != server.handles[IDENTITY] or not count <= size <= server.engine.memory_bytes // PAGE:
+                return False
+            unpacked = zlib.decompressobj()
+            body = unpacked.decompress(saved[_SAVED.size :], count * (4 + PAGE) + 1)
+            numbers = struct.unpack_from(f"<{count}I", body)
+            if len(body) != count * (4 + PAGE) or not unpacked.eof:
+                return False
+            if any(a >= b for a, b in zip((STACK_END // PAGE - 1, *numbers), (*numbers, size), strict=True)):
+                return False
+            pages = _difference(body[4 * count :], _pages(server.image(), numbers, server.handles[TIMED]))
+            self.instance.grow(size * PAGE)
+        except (struct.error, zlib.error, WasmError, Trapped):
+            return False
+        for at, number in enumerate(numbers):
+            self.instance.write(number * PAGE, pages[at * PAGE : (at + 1) * PAGE])
+        self.instance.call("set_memory_limit", server.memory_bytes + _GUEST_BYTES)
+        return True
 
     # --- calls of the guest's functions
 
@@ -566,7 +638,7 @@ class _Server:
         self._requests = requests
         self.memory_bytes = memory_mb << 20
         with open(f"{image}/{HANDLES}", encoding="utf-8") as file:  # noqa: PTH123
-            self.handles: dict[str, int] = json.load(file)
+            self.handles: dict[str, Any] = json.load(file)
         most = self.memory_bytes + _GUEST_BYTES + _RESERVE_BYTES
         self.engine = Engine(
             library,
@@ -713,6 +785,16 @@ class _Server:
             return self._spares.pop()
         return _Guest(self)
 
+    # --- saved guests
+
+    def image(self) -> bytes:
+        """Returns the memory with which every instance begins. Raises as `Instance`."""
+        instance = Instance(self.engine)
+        try:
+            return instance.read(0, instance.size)
+        finally:
+            instance.close()
+
     # --- functions that guests call
 
     def _host_call(self, _: int, address: int, __: int) -> None:
@@ -734,6 +816,16 @@ class _Server:
         instance.write(place, reply)
         answer(address, instance.call("new_string", place, len(reply)))
         instance.call("qjs_free", place, len(reply))
+
+
+def _pages(memory: bytes, numbers: Sequence[int], without: Collection[int] = ()) -> bytes:
+    """Returns pages of memory, and zeros for those beyond its end or in `without`."""
+    return b"".join(memory[n * PAGE : (n + 1) * PAGE] or _ZEROS if n not in without else _ZEROS for n in numbers)
+
+
+def _difference(one: bytes, other: bytes) -> bytes:
+    """Returns the bits in which two texts of the same length differ."""
+    return (int.from_bytes(one, "little") ^ int.from_bytes(other, "little")).to_bytes(len(one), "little")
 
 
 # --- answers for the platform: see `Host.answer` in guest/typescript/platform/base.ts

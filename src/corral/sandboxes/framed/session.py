@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from corral.errors import BridgeError, MalformedMessage
 from corral.guest import Frame, FrameKind, FrameReader, UnencodableValue, decode_value, encode_frame, encode_value
 from corral.guest.python.frames import NO_NONCE
 from corral.logs import get_logger
-from corral.sandboxes.base import GRACE_SECONDS, Job
+from corral.sandboxes.base import GRACE_SECONDS, Job, SavedGuest
 from corral.sandboxes.framed.link import Link
 from corral.types import (
     MAX_TOOL_PATH,
@@ -165,6 +165,8 @@ _LARGE = 1_000
 _MAX_TIMERS = 10_000
 """Maximum number of timers of a durable execution at the same time, in addition to its calls. Its guest refuses
 more."""
+_MOST_SAVED_BYTES = 16_000_000
+"""Maximum bytes of a saved guest."""
 _TIMER = TIMER.encode()
 _MAX_DIGEST = 64
 _SERVICE_CALLS = 1_000_000
@@ -210,18 +212,16 @@ class GuestSession:
         self._handler = endpoint.handler
         self._must_finish = endpoint.must_finish
         limits = job.limits
-        self._frames = FrameReader(
-            channel.nonce,
-            {
-                FrameKind.CALL: limits.tool_input_bytes + _NAME_BYTES,
-                FrameKind.LOG: limits.log_bytes * _JSON_ESCAPE + _NAME_BYTES,
-                FrameKind.OUTCOME: limits.value_bytes + _EXIT_BYTES,
-                FrameKind.EXIT: limits.value_bytes + _EXIT_BYTES,
-                FrameKind.CREDIT: _NUMBER_BYTES,
-                FrameKind.CANCEL: _NUMBER_BYTES,
-                **({} if job.durable is None else {FrameKind.PONG: _NUMBER_BYTES + _MAX_DIGEST}),
-            },
-        )
+        self._bounds: dict[int, int] = {
+            FrameKind.CALL: limits.tool_input_bytes + _NAME_BYTES,
+            FrameKind.LOG: limits.log_bytes * _JSON_ESCAPE + _NAME_BYTES,
+            FrameKind.OUTCOME: limits.value_bytes + _EXIT_BYTES,
+            FrameKind.EXIT: limits.value_bytes + _EXIT_BYTES,
+            FrameKind.CREDIT: _NUMBER_BYTES,
+            FrameKind.CANCEL: _NUMBER_BYTES,
+            **({} if job.durable is None else {FrameKind.PONG: _NUMBER_BYTES + _MAX_DIGEST}),
+        }
+        self._frames = FrameReader(channel.nonce, self._bounds)
         self._take: dict[int, Callable[[Frame], None]] = {
             FrameKind.CALL: self._queue,
             FrameKind.LOG: self._log,
@@ -240,8 +240,13 @@ class GuestSession:
         self._ping_due = False
         self._pings = self._pongs = 0
         self._state = GuestState(0, "")
+        self._again: set[int] = set()
+        """Numbers of the calls of a restored program that have no reply yet."""
+        self._restored: bool | None = None
+        """True if the guest was restored. None until it has answered, or if nothing is stored."""
         if job.durable is not None:
-            job.durable.attach(self._ask)
+            job.durable.attach(self._ask, self._save)
+            self._take[FrameKind.SAVED] = self._take_saved
             self._service_names |= {TIMER}
             self._take[FrameKind.PONG] = self._take_pong
             self._take[FrameKind.CANCEL] = self._cancel
@@ -309,7 +314,7 @@ class GuestSession:
         async with anyio.create_task_group() as tasks:
             async with self._channel.reading(self._receive):
                 try:
-                    await self._channel.write(encode_frame(FrameKind.START, to_json([start]), self._channel.nonce))
+                    await self._begin(start)
                     await self._attend(tasks)
                 except BaseException:
                     self._channel.kill()  # at once, because a tool can be slow to react to its cancellation
@@ -322,6 +327,23 @@ class GuestSession:
             if self._busy or self._summoned or self._writing or self._ending:
                 tasks.cancel_scope.cancel()
             tasks.cancel_scope.shield = True  # all tasks end now, and a deadline must not discard the outcome
+
+    async def _begin(self, start: dict[str, object]) -> None:
+        """Restores the stored guest, or sends START if there is none or this engine cannot restore it."""
+        nonce, journal = self._channel.nonce, self._journal
+        stored = None if journal is None else journal.stored
+        if stored is not None:
+            self._bounds[FrameKind.SAVED] = 1
+            await self._channel.write(encode_frame(FrameKind.RESTORE, stored.memory, nonce))
+            while self._restored is None and not self._over:
+                self._attention = self._make_one_shot()
+                await self._attention.wait()
+        if stored is not None and self._restored:
+            self._restore(stored.session)
+        elif not self._over:
+            await self._channel.write(encode_frame(FrameKind.START, to_json([start]), nonce))
+        if journal is not None:
+            journal.began(restored=bool(self._restored))
 
     def _receive(self, data: bytes) -> None:
         """Handles the guest's output; `b""` is its end. Called by the event loop, outside any task."""
@@ -396,6 +418,59 @@ class GuestSession:
                 raise MalformedMessage("the sandbox sent a PONG without a PING")
         if ping == self._pings and not self._ping_due and self._journal is not None:
             self._journal.idle(self._state)
+
+    def _save(self) -> None:
+        """Asks the guest, which is idle, for its state."""
+        most = self._bounds[FrameKind.SAVED] = min(self._job.limits.journal_bytes, _MOST_SAVED_BYTES)
+        self._replies += encode_frame(FrameKind.SAVE, b"[%d]" % most, NO_NONCE)
+        self._corked = True
+        self._wake()
+
+    def _take_saved(self, frame: Frame) -> None:
+        del self._bounds[FrameKind.SAVED]
+        assert self._journal is not None
+        if self._journal.stored is not None and self._restored is None:
+            self._restored = bool(frame.payload)
+            self._wake()
+            return
+        # Items of streams, an early outcome and parts of a console entry are not worth a place in the state.
+        is_simple = bool(frame.payload) and not self._streams and self.held is None and not self._lines
+        self._journal.saved(SavedGuest(frame.payload, self._session_state()) if is_simple else None)
+
+    def _session_state(self) -> dict[str, object]:
+        calls = [call for call in self._serving.values() if call.tool != TIMER or call.sequence in self._timers]
+        return {
+            "called": self.seen.called,
+            "failures": [*self.seen.failures],
+            "printed": self.seen.printed,
+            "log_room": self._log_room,
+            "cancels": self._cancels,
+            "calls": [
+                [call.sequence, call.tool, call.encoded.text.decode(), call.encoded.tagged]
+                for call in sorted(calls, key=lambda call: call.sequence)
+                if call.encoded is not None
+            ],
+        }
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Continues with the state of another session. Calls without a reply are answered again."""
+        called: list[str] = state["called"]
+        self.seen.called, self.seen.failures = [*map(sys.intern, called)], {*state["failures"]}
+        self.seen.printed, self._log_room, self._cancels = state["printed"], state["log_room"], state["cancels"]
+        services = sum(name in self._service_names for name in called)
+        self._service_calls_room -= services
+        self._calls_room -= len(called) - services
+        self._received = len(called)
+        for sequence, tool, text, tagged in state["calls"]:
+            self._again.add(sequence)
+            if tool == TIMER:
+                self._timers.add(sequence)
+            else:
+                self._unanswered += 1
+            payload = b"[%d,%b,%b]" % (sequence, to_json(tool), text.encode())
+            self._unassigned.append(Frame(FrameKind.CALL, tagged, payload))
+            if self._journal is not None:
+                self._journal.arrived()
 
     def _cancel(self, frame: Frame) -> None:
         self._cancels += 1
@@ -620,11 +695,15 @@ class GuestSession:
     def _call(self, frame: Frame) -> CallRequest:
         match decode_value(frame.payload, tagged=frame.tagged):
             case [sequence, str() as tool, value] if len(tool) <= MAX_TOOL_PATH:
-                if type(sequence) is not int or sequence != len(self.seen.called) + 1:
+                is_again = type(sequence) is int and sequence in self._again
+                if not is_again and (type(sequence) is not int or sequence != len(self.seen.called) + 1):
                     raise MalformedMessage("the sandbox sent a call that is out of sequence")
                 if self._services and (tool in self._service_names) != self._is_service(frame):
                     raise MalformedMessage("the sandbox sent a malformed call")
-                self.seen.called.append(sys.intern(tool))
+                if is_again:
+                    self._again.discard(sequence)
+                else:
+                    self.seen.called.append(sys.intern(tool))
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
                 reread = partial(_input_of, frame) if size > _LARGE else None
                 encoded = None if self._journal is None else _encoded_input(frame, value)
