@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 import anyio
 
@@ -21,6 +21,9 @@ from corral.errors import AccessDenied, ConfigError, InvalidToken, ToolNotFound
 from corral.policy.flow import ProgramFlow
 from corral.tools import Tool, ToolRegistry
 from corral.types import ApprovalRequest, Approve, CallRequest, Decision, ExecutionContext, Limits, RequestHandler
+
+if TYPE_CHECKING:
+    from corral.calls.tokens import Claims
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -182,25 +185,6 @@ current_grant: ContextVar[Grant | None] = ContextVar("current_grant", default=No
 """Grant of the call that the current task serves."""
 
 
-class _TokenClaims(Protocol):
-    """Claims of a verified token."""
-
-    @property
-    def execution_id(self) -> str: ...
-    @property
-    def user_id(self) -> str: ...
-    @property
-    def organization_id(self) -> str | None: ...
-    @property
-    def session_id(self) -> str | None: ...
-    @property
-    def scopes(self) -> frozenset[str]: ...
-    @property
-    def expires_at(self) -> float: ...
-    @property
-    def host(self) -> str | None: ...
-
-
 class Tokens(Protocol):
     """Issues and verifies execution tokens: `corral.calls.tokens.ExecutionTokens`."""
 
@@ -212,7 +196,7 @@ class Tokens(Protocol):
         ttl_seconds: float | None = None,
         host: str | None = None,
     ) -> str: ...
-    def verify(self, token: str) -> _TokenClaims: ...
+    def verify(self, token: str) -> Claims: ...
 
 
 class IssuedElsewhere(InvalidToken):
@@ -291,10 +275,7 @@ class Grants:
         Raises:
             ConfigError: the lifetime is out of range, or the context does not fit into a token.
         """
-        tokens = self._tokens()
-        if self._host is None:
-            return tokens.issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds)
-        return tokens.issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds, host=self._host)
+        return self._tokens().issue(grant.execution_id, grant.context, ttl_seconds=ttl_seconds, host=self._host)
 
     def renew(self, grant: Grant) -> tuple[str, float]:
         """Issues a fresh token for a live grant; returns it and its expiry, in seconds since the Unix epoch.
