@@ -65,6 +65,13 @@ def _audit_place(text: str) -> str:
     return text
 
 
+def existing_ledger(place: str) -> str:
+    """Returns the path or URL of a ledger. Raises ConfigError if there is no such file."""
+    if "://" not in place and not Path(place).is_file():
+        raise ConfigError(f"the ledger {place} does not exist; pass the file of `corral run --ledger`")
+    return place
+
+
 def add_address(group: argparse._ArgumentGroup, *, default_port: int) -> None:  # pyright: ignore[reportPrivateUsage]
     """Adds options for a server's address, and the hosts and origins that it accepts."""
     group.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")

@@ -121,7 +121,7 @@ def _runnable(
         )
         if isinstance(result, ExecutionResult) and not result.success:
             raise ToolError(result.model_text())
-        return parts_of(result, _text, _image)
+        return parts_of(result, _content)
 
     schema = cast("Any", tool.input_schema)
     return beta_async_tool(run, name=tool.name, description=tool.description, input_schema=schema)
@@ -146,13 +146,11 @@ def _entries(messages: Iterable[Any]) -> Iterator[Entry]:
                 yield result_of(names.get(str(member(block, "tool_use_id"))))
 
 
-def _text(text: str) -> Content:
-    return {"type": "text", "text": text}
-
-
-def _image(picture: Picture) -> Content:
-    media_type = cast("Any", picture.media_type)
-    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": picture.base64}}
+def _content(part: str | Picture) -> Content:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    media_type = cast("Any", part.media_type)
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": part.base64}}
 
 
 def _name_of(tool: Any) -> str:

@@ -94,7 +94,7 @@ class _CodeTool(BaseTool):
                 tool_context.request_confirmation(hint=result.model_text(), payload=result.to_dict())
                 tool_context.actions.skip_summarization = True
             return {"result": result.model_text()}
-        parts = parts_of(result, _text, _image)
+        parts = parts_of(result, _part)
         if isinstance(parts, list):
             return {"result": parts[0], "pictures": parts[1:]}
         return {"result" if result.success else "error": parts}
@@ -125,13 +125,9 @@ def _entries(call: ToolContext) -> Iterator[Entry]:
                 yield person(part.text)
 
 
-def _text(text: str) -> str | Part:
-    return text
-
-
-def _image(picture: Picture) -> str | Part:
-    """Makes a part. The framework takes it out of the answer and sends it separately."""
-    return Part.from_bytes(data=picture.data, mime_type=picture.media_type)
+def _part(part: str | Picture) -> str | Part:
+    """Makes a part of a picture. The framework takes it out of the answer and sends it separately."""
+    return part if isinstance(part, str) else Part.from_bytes(data=part.data, mime_type=part.media_type)
 
 
 def _of_session(call: ToolContext) -> ExecutionContext:

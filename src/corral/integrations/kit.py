@@ -571,15 +571,13 @@ def in_conversation(
     return carrying(context, TRANSCRIPT, read)
 
 
-def parts_of(
-    result: ExecutionResult | Pause, text: Callable[[str], B], picture: Callable[[Picture], B]
-) -> str | list[B]:
+def parts_of(result: ExecutionResult | Pause, part: Callable[[str | Picture], B]) -> str | list[B]:
     """Converts a result for a model: its text, and the images that models can see."""
     message = result.model_text()
     pictures: list[Picture] = []
     if isinstance(result, ExecutionResult) and result.success:
         pictures = [each for each in result.images if each.is_common]
-    return [text(message), *map(picture, pictures)] if pictures else message
+    return [part(message), *map(part, pictures)] if pictures else message
 
 
 def carrying(context: ExecutionContext, key: str, value: object) -> ExecutionContext:

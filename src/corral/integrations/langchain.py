@@ -290,7 +290,7 @@ class CodeMode(AgentCodeMode[[ToolRuntime[Any, Any]]], AgentMiddleware[Any, Any,
             assert not isinstance(result, Pause)  # interrupts end the task
             if not result.success:
                 raise ToolException(result.model_text())
-            return parts_of(result, _text, _image)
+            return parts_of(result, _block)
 
         def run_sync(runtime: ToolRuntime[Any, Any], **arguments: object) -> str | list[dict[str, str]]:
             return run_in_loop_of(corral, partial(run, runtime, **arguments))
@@ -366,12 +366,10 @@ def _answer(pause: Pause) -> Decide:
     return decide
 
 
-def _text(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}
-
-
-def _image(picture: Picture) -> dict[str, str]:
-    return {"type": "image", "base64": picture.base64, "mime_type": picture.media_type}
+def _block(part: str | Picture) -> dict[str, str]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": "image", "base64": part.base64, "mime_type": part.media_type}
 
 
 def _name(tool: AgentTool) -> str:

@@ -8,13 +8,12 @@ from typing import Any, TypeAlias, TypedDict, cast, overload
 
 import anyio
 
-from corral import ExecutionContext, ExecutionResult
+from corral import ExecutionContext
 from corral.arguments import checked
 from corral.errors import requires_extra
 from corral.integrations.kit import (
     CodeModeBase,
     Kit,
-    Pause,
     context_for,
     entries_of,
     in_conversation,
@@ -131,21 +130,22 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
         Raises:
             See `ModelTool.run`.
         """
-        tools = {tool.name: tool for tool in self._kit.tools}
-        match item:
-            case ResponseFunctionToolCall(name=name, arguments=arguments) if name in tools:
-                caller = context or context_for(self.context, item)
-                caller = in_conversation(caller, name, self.asked, item, lambda: entries_of(conversation))
-                result = await self._answer(tools[name], arguments, caller, item.call_id)
-                output = parts_of(result, _text, _image)
-                return {"type": "function_call_output", "call_id": item.call_id, "output": output}
-            case ChatCompletionMessageFunctionToolCall(function=called) if called.name in tools:
-                caller = context or context_for(self.context, item)
-                caller = in_conversation(caller, called.name, self.asked, item, lambda: entries_of(conversation))
-                result = await self._answer(tools[called.name], called.arguments, caller, item.id)
-                return {"role": "tool", "tool_call_id": item.id, "content": result.model_text()}
-            case _:
-                return None
+        if not isinstance(item, ResponseFunctionToolCall | ChatCompletionMessageFunctionToolCall):
+            return None
+        is_response = isinstance(item, ResponseFunctionToolCall)
+        called, call_id = (item, item.call_id) if is_response else (item.function, item.id)
+        tool = next((each for each in self._kit.tools if each.name == called.name), None)
+        if tool is None:
+            return None
+        caller = context or context_for(self.context, item)
+        caller = in_conversation(caller, tool.name, self.asked, item, lambda: entries_of(conversation))
+        arguments = read_arguments(called.arguments)
+        result = await self._kit.run(
+            tool, arguments, caller, on_event=self.listener, tool_call_id=call_id, ask=lambda _: None
+        )
+        if is_response:
+            return {"type": "function_call_output", "call_id": call_id, "output": parts_of(result, _item)}
+        return {"role": "tool", "tool_call_id": call_id, "content": result.model_text()}
 
     @overload
     async def outputs(
@@ -183,21 +183,11 @@ class CodeMode(CodeModeBase[[FunctionCall]]):
             raise group.exceptions[0] from None
         return [output for _, output in sorted(answers.items()) if output is not None]
 
-    async def _answer(
-        self, tool: ModelTool, arguments: str, context: ExecutionContext, call_id: str
-    ) -> ExecutionResult | Pause:
-        read = read_arguments(arguments)
-        return await self._kit.run(
-            tool, read, context, on_event=self.listener, tool_call_id=call_id, ask=lambda _: None
-        )
 
-
-def _text(text: str) -> ResponseFunctionCallOutputItemParam:
-    return {"type": "input_text", "text": text}
-
-
-def _image(picture: Picture) -> ResponseFunctionCallOutputItemParam:
-    return {"type": "input_image", "image_url": picture.url}
+def _item(part: str | Picture) -> ResponseFunctionCallOutputItemParam:
+    if isinstance(part, str):
+        return {"type": "input_text", "text": part}
+    return {"type": "input_image", "image_url": part.url}
 
 
 def _for_responses(tool: ModelTool) -> ToolParam:

@@ -334,7 +334,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
                 )
 
         async def invoke(call: ToolContext[Any], arguments: str) -> str | list[ToolOutputText | ToolOutputImage]:
-            return parts_of(await run(call, arguments), _text, _image)
+            return parts_of(await run(call, arguments), _output)
 
         async def invoke_durably(
             call: ToolContext[Any], arguments: str
@@ -353,7 +353,7 @@ class CodeMode(AgentCodeMode[[ToolContext[Any]]]):
                 output = await through(call, to_json({"input": secrets.token_hex(16)}).decode())
             finally:
                 _invocation.reset(token)
-            return output if current.result is None else parts_of(current.result, _text, _image)
+            return output if current.result is None else parts_of(current.result, _output)
 
         made = FunctionTool(
             name=tool.name,
@@ -521,9 +521,5 @@ def _spans(call: ToolContext[Any], on_event: OnEvent | None) -> Generator[OnEven
             span.finish()
 
 
-def _text(text: str) -> ToolOutputText | ToolOutputImage:
-    return ToolOutputText(text=text)
-
-
-def _image(picture: Picture) -> ToolOutputText | ToolOutputImage:
-    return ToolOutputImage(image_url=picture.url)
+def _output(part: str | Picture) -> ToolOutputText | ToolOutputImage:
+    return ToolOutputText(text=part) if isinstance(part, str) else ToolOutputImage(image_url=part.url)

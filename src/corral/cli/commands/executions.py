@@ -16,7 +16,7 @@ from typing import Any
 from anyio import to_thread
 
 from corral import ApprovalRequest, Approved, ConfigError, Corral, Denied, ExecutionResult
-from corral.cli.options import add_tools
+from corral.cli.options import add_tools, existing_ledger
 from corral.cli.parsing import Commands, add_command
 from corral.cli.report import error_lines, exit_code
 from corral.cli.run_options import add_running, running
@@ -265,7 +265,7 @@ async def _run(arguments: argparse.Namespace, view: Screen, run: Callable[[Corra
 
 async def _rollback(arguments: argparse.Namespace, view: Screen) -> int:
     tools = load_tools(arguments.tools, arguments.mcp_configs)
-    async with Corral(tools, ledger=_path(arguments), check=False) as corral:
+    async with Corral(tools, ledger=existing_ledger(arguments.ledger), check=False) as corral:
         report = await corral.executions.rollback(arguments.execution, until=arguments.until)
     for call in report.calls:
         line = f"{call.sequence:4} {escape_hidden(call.tool)} {call.outcome.replace('_', ' ')}"
@@ -324,13 +324,7 @@ _ACTIONS: Mapping[str, Callable[[argparse.Namespace, Screen], Coroutine[Any, Any
 
 
 def _ledger(arguments: argparse.Namespace) -> Corral:
-    return Corral(ledger=_path(arguments), check=False)
-
-
-def _path(arguments: argparse.Namespace) -> str:
-    if "://" not in arguments.ledger and not Path(arguments.ledger).is_file():
-        raise ConfigError(f"the ledger {arguments.ledger} does not exist; pass the file of `corral run --ledger`")
-    return arguments.ledger
+    return Corral(ledger=existing_ledger(arguments.ledger), check=False)
 
 
 def _fits(action: str, call: ApprovalRequest) -> bool:

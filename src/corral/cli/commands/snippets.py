@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json
 
 from corral import ConfigError, Corral
-from corral.cli.options import add_tools
+from corral.cli.options import add_tools, existing_ledger
 from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, counted, printable, screen
 from corral.cli.tool_loading import load_tools
@@ -97,8 +97,7 @@ def _export(arguments: argparse.Namespace, view: Screen) -> int:
     name, description = arguments.name or "", " ".join(arguments.description.split())
     if arguments.ledger is None or not _NAME.fullmatch(name) or not 0 < len(description) <= 1_024:
         raise ConfigError("`corral snippets export` needs --ledger, --name of a-z, 0-9, - and _, and a --description")
-    if "://" not in arguments.ledger and not Path(arguments.ledger).is_file():
-        raise ConfigError(f"the ledger {arguments.ledger} does not exist; pass the file of `corral run --ledger`")
+    existing_ledger(arguments.ledger)
     folder: Path = arguments.to / name
     if folder.exists():
         raise ConfigError(f"{folder} exists; choose another --name, or delete it")

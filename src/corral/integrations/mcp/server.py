@@ -435,7 +435,7 @@ def mcp_server(
 
     Serving the result raises ConfigError if the language is not supported, or the budget is too small.
     """
-    served = _Served(corral, language, context, budget_tokens, programs_at_once, env)
+    served = _Served(corral, language, context, budget_tokens, Shares(programs_at_once), env)
     made = Server[Programs] if corral.peers is None else partial(_PeerServer, corral.peers)
     server = made(
         name,
@@ -537,24 +537,18 @@ class _AmongPeers:
         return state if isinstance(state, str) else "", again
 
 
+@dataclass(eq=False)
 class _Served:
     """Tools of a server."""
 
-    def __init__(
-        self,
-        corral: Corral,
-        language: Language,
-        context: ExecutionContext | Callable[[McpRequest], ExecutionContext] | None,
-        budget_tokens: int,
-        at_once: int,
-        env: Mapping[str, str] | None,
-    ) -> None:
-        self._corral = corral
-        self._language: Language = language
-        self._context = context
-        self._budget_tokens = budget_tokens
-        self._running = Shares(at_once)
-        self._env = env
+    _corral: Corral
+    _language: Language
+    _context: ExecutionContext | Callable[[McpRequest], ExecutionContext] | None
+    _budget_tokens: int
+    _running: Shares
+    _env: Mapping[str, str] | None
+
+    def __post_init__(self) -> None:
         self._anonymous = ExecutionContext()
         self._made: OrderedDict[int, tuple[Mapping[ToolName, Tool], Sequence[ModelTool]]] = OrderedDict()
         """Latest descriptions, by the id of their tools."""

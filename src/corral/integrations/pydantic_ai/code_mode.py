@@ -420,13 +420,8 @@ class CodeMode(AgentCodeMode[[RunContext[Any]]], AbstractCapability[Any]):
 
     def context_of(self, run: RunContext[Any]) -> ExecutionContext:
         """Returns the caller for programs of this run, with the run itself in its `local`."""
-        if self.context is not None:
-            context = context_for(self.context, run)
-        elif isinstance(run.deps, ExecutionContext):
-            context = run.deps
-        else:
-            context = ExecutionContext(session_id=run.conversation_id) if run.conversation_id else ExecutionContext()
-        return carrying(context, RUN_CONTEXT, run)
+        default = ExecutionContext(session_id=run.conversation_id) if run.conversation_id else None
+        return carrying(context_for(self.context, run, run.deps, default), RUN_CONTEXT, run)
 
 
 _DENIED = "denied"
@@ -504,7 +499,7 @@ class _CodeToolset(AbstractToolset[Any]):
         changes = f"\n\nTools have changed:\n{news}" if news else ""
         if result.status == "rejected":
             raise ModelRetry(f"{result.model_text()}{changes}")
-        parts = parts_of(result, _text, _image)
+        parts = parts_of(result, _content)
         value = f"{parts}{changes}" if isinstance(parts, str) else [f"{parts[0]}{changes}", *parts[1:]]
         return ToolReturn(value, metadata=_history(result, ctx)) if name in own.corrals else value
 
@@ -669,20 +664,13 @@ class _WithCode(WrapperToolset[Any]):
         return await (self.code if tool.toolset is self.code else self.own).call_tool(name, tool_args, ctx, tool)
 
 
-def _text(text: str) -> str | BinaryContent:
-    return text
-
-
-def _image(picture: Picture) -> str | BinaryContent:
-    return BinaryContent(picture.data, media_type=picture.media_type)
+def _content(part: str | Picture) -> str | BinaryContent:
+    return part if isinstance(part, str) else BinaryContent(part.data, media_type=part.media_type)
 
 
 def _require_apart(mode: CodeMode, ctx: RunContext[Any]) -> None:
     """Raises ConfigError if tools of an earlier `CodeMode` have the same names."""
-    capabilities: list[AbstractCapability[Any]] = []
-    if ctx.root_capability is not None:
-        ctx.root_capability.apply(capabilities.append)
-    for other in takewhile(lambda each: each is not mode, capabilities):
+    for other in takewhile(lambda each: each is not mode, _capabilities(ctx)):
         if isinstance(other, CodeMode) and other.named.keys() & mode.named.keys():
             raise ConfigError("two CodeMode in one agent: name the Corrals in one, CodeMode({'a': a, 'b': b})")
 
