@@ -63,6 +63,37 @@ _DIALLED = 4
 """Maximum number of addresses to try."""
 
 
+async def allowed_addresses(
+    host: str, policy: EgressPolicy, resolver: Resolver, timeout: float | None
+) -> list[Address]:
+    """Resolves a name within `timeout` seconds. Returns its addresses, all of which the policy allows.
+
+    Raises:
+        EgressBlocked: one of them is not allowed, or there are too many.
+        httpcore.ConnectError: the name does not exist, or has no address. httpcore.ConnectTimeout: time is up.
+    """
+    target = read_host(host)
+    if not isinstance(target, str):
+        addresses = [target]
+    else:
+        try:
+            with anyio.fail_after(timeout):
+                answer = await resolver(target)
+        except TimeoutError as error:
+            raise httpcore.ConnectTimeout(f"{target} was not resolved in {timeout} s") from error
+        except OSError as error:
+            raise httpcore.ConnectError(f"{target} cannot be resolved") from error
+        if len(answer) > _ANSWERS:
+            raise blocked(host, f"it resolves to more than {_ANSWERS} addresses")
+        addresses = [ip_address(each) for each in answer]
+    if not addresses:
+        raise httpcore.ConnectError(f"{host} has no address")
+    if inward := [address for address in addresses if not policy.allows(address)]:
+        logger.warning("%r is blocked: it resolves to %s", host[:100], ", ".join(map(str, inward)))
+        raise blocked(host, "it resolves to an address that is not public")
+    return addresses
+
+
 class GuardedBackend(httpcore.AsyncNetworkBackend):
     """Connects only to addresses that the policy allows.
 
@@ -91,7 +122,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             httpcore.ConnectError: the name does not exist, or no address answers.
             httpcore.ConnectTimeout: time is up.
         """
-        addresses = (await self._addresses(host, timeout))[:_DIALLED]
+        addresses = (await allowed_addresses(host, self._policy, self._resolver, timeout))[:_DIALLED]
         share = None if timeout is None else timeout / len(addresses)
         failure: Exception | None = None
         for address in addresses:
@@ -103,28 +134,6 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
                 return BoundedStream(stream, host, self._policy)
         assert failure is not None
         raise failure
-
-    async def _addresses(self, host: str, timeout: float | None) -> list[Address]:
-        target = read_host(host)
-        if not isinstance(target, str):
-            addresses = [target]
-        else:
-            try:
-                with anyio.fail_after(timeout):
-                    answer = await self._resolver(target)
-            except TimeoutError as error:
-                raise httpcore.ConnectTimeout(f"{target} was not resolved in {timeout} s") from error
-            except OSError as error:
-                raise httpcore.ConnectError(f"{target} cannot be resolved") from error
-            if len(answer) > _ANSWERS:
-                raise blocked(host, f"it resolves to more than {_ANSWERS} addresses")
-            addresses = [ip_address(each) for each in answer]
-        if not addresses:
-            raise httpcore.ConnectError(f"{host} has no address")
-        if inward := [address for address in addresses if not self._policy.allows(address)]:
-            logger.warning("%r is blocked: it resolves to %s", host[:100], ", ".join(map(str, inward)))
-            raise blocked(host, "it resolves to an address that is not public")
-        return addresses
 
 
 class BoundedStream(httpcore.AsyncNetworkStream):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, iscoroutinefunction, signature
 from typing import Any
 
 
@@ -19,17 +18,22 @@ class Cases:
                 if name.startswith("test_") and (names := tuple(signature(case).parameters)[1:]):
                     setattr(cls, name, _opening(case, names))
 
-    def _provide(self, names: Sequence[str]) -> AbstractAsyncContextManager[Mapping[str, object]]:
-        """Opens the subjects that a case needs, during the block."""
+    def _provide(self, names: Sequence[str]) -> Any:
+        """Opens the subjects that a case needs, during an `async with` block, or a `with` block for synchronous cases.
+        Its value has them by name."""
         raise NotImplementedError
 
 
-def _opening(case: Callable[..., Awaitable[None]], names: Sequence[str]) -> Callable[[Cases], Awaitable[None]]:
+def _opening(case: Callable[..., Any], names: Sequence[str]) -> Callable[[Cases], Any]:
     async def run(self: Any) -> None:
         async with self._provide(names) as subjects:
             await case(self, **subjects)
 
-    update_wrapper(run, case)
+    def run_sync(self: Any) -> None:
+        with self._provide(names) as subjects:
+            case(self, **subjects)
+
+    made = update_wrapper(run if iscoroutinefunction(case) else run_sync, case)
     # pytest would take the case's parameters for fixtures
-    vars(run)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY)])
-    return run
+    vars(made)["__signature__"] = Signature([Parameter("self", Parameter.POSITIONAL_ONLY)])
+    return made

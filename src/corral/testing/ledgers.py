@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+
 from corral.ledger import ExecutionStatus, Ledger, Query, StoredCall, StoredDecision, StoredExecution, StoredSession
 from corral.ledger.rows import CallStatus
+from corral.testing.cases import Cases
 
 
 def _execution(name: str, **changes: object) -> StoredExecution:
@@ -15,25 +19,31 @@ def _call(name: str, sequence: int, status: CallStatus = "done", place: int | No
     return StoredCall(name, sequence, status, place, b"body\0%d" % sequence)
 
 
-class LedgerSuite:
+class LedgerSuite(Cases):
     """Tests that every ledger must pass. Implement `ledger`. They are synchronous, as the methods of a ledger block."""
 
     def ledger(self) -> Ledger:
         """Makes a ledger. All ledgers of one test must use the same store."""
         raise NotImplementedError
 
-    def test_what_was_stored_comes_back(self) -> None:
-        ledger, other = self.ledger(), self.ledger()
+    @contextmanager
+    def _provide(self, names: Sequence[str]) -> Generator[Mapping[str, object]]:
+        ledgers = {name: self.ledger() for name in names}
+        try:
+            yield ledgers
+        finally:
+            for ledger in ledgers.values():
+                ledger.close()
+
+    def test_what_was_stored_comes_back(self, ledger: Ledger, other: Ledger) -> None:
         ledger.create(_execution("a"))
         ledger.write({"a": 1}, [_call("a", 2, place=0), _call("a", 1, "started")], durably=True)
         assert other.get("a") == _execution("a")
         assert other.get("b") is None
         assert [*other.calls("a")] == [_call("a", 1, "started"), _call("a", 2, place=0)]
         assert ledger.now() <= other.now()
-        self._close(ledger, other)
 
-    def test_an_id_is_taken_once(self) -> None:
-        ledger = self.ledger()
+    def test_an_id_is_taken_once(self, ledger: Ledger) -> None:
         ledger.create(_execution("a"))
         try:
             ledger.create(_execution("a", user_id="bob"))
@@ -41,18 +51,14 @@ class LedgerSuite:
             assert ledger.get("a") == _execution("a")
         else:
             raise AssertionError("the second execution of that id was stored")
-        self._close(ledger)
 
-    def test_a_later_row_replaces_an_earlier_one(self) -> None:
-        ledger = self.ledger()
+    def test_a_later_row_replaces_an_earlier_one(self, ledger: Ledger) -> None:
         ledger.create(_execution("a"))
         ledger.write({"a": 1}, [_call("a", 1, "started")], durably=False)
         ledger.write({"a": 1}, [_call("a", 1, "pending"), _call("a", 1, place=0)], durably=False)
         assert [*ledger.calls("a")] == [_call("a", 1, place=0)]
-        self._close(ledger)
 
-    def test_only_one_claims_what_is_free(self) -> None:
-        ledger, other = self.ledger(), self.ledger()
+    def test_only_one_claims_what_is_free(self, ledger: Ledger, other: Ledger) -> None:
         ledger.create(_execution("a"))
         assert other.claim("a", now=50.0, lease=150.0) is None, "its lease is not over"
         assert other.claim("b", now=50.0, lease=150.0) is None
@@ -62,10 +68,8 @@ class LedgerSuite:
         before = _execution("a", claim=3, status="paused", updated=103.0, lease=0.0, result=b"state")
         assert ledger.claim("a", now=104.0, lease=134.0) == before
         assert other.claim("a", now=105.0, lease=135.0) is None
-        self._close(ledger, other)
 
-    def test_what_has_ended_is_not_claimed(self) -> None:
-        ledger = self.ledger()
+    def test_what_has_ended_is_not_claimed(self, ledger: Ledger) -> None:
         ended: tuple[ExecutionStatus, ...] = ("succeeded", "failed", "timed_out", "cancelled", "rejected")
         for status in ended:
             ledger.create(_execution(status))
@@ -74,10 +78,8 @@ class LedgerSuite:
             before = ledger.claim(status, now=200.0, lease=230.0, ended=True)
             assert before == _execution(status, status=status, updated=2.0, claim=2, lease=0.0, result=b"result")
             assert ledger.claim(status, now=201.0, lease=231.0, ended=True) is None, "it is held"
-        self._close(ledger)
 
-    def test_an_earlier_claim_writes_nothing_more(self) -> None:
-        ledger, other = self.ledger(), self.ledger()
+    def test_an_earlier_claim_writes_nothing_more(self, ledger: Ledger, other: Ledger) -> None:
         ledger.create(_execution("a"))
         ledger.create(_execution("b"))
         assert other.claim("a", now=101.0, lease=131.0)
@@ -92,19 +94,15 @@ class LedgerSuite:
             (2, 131.0, "running"),
             (1, 500.0, "running"),
         ]
-        self._close(ledger, other)
 
-    def test_the_end_of_a_claim_can_leave_the_result(self) -> None:
-        ledger = self.ledger()
+    def test_the_end_of_a_claim_can_leave_the_result(self, ledger: Ledger) -> None:
         ledger.create(_execution("a"))
         assert ledger.end("a", 1, "paused", b"state", now=2.0)
         assert ledger.claim("a", now=3.0, lease=33.0)
         assert ledger.end("a", 2, "paused", None, now=4.0)
         assert ledger.get("a") == _execution("a", status="paused", claim=2, updated=4.0, lease=0.0, result=b"state")
-        self._close(ledger)
 
-    def test_the_first_decision_holds(self) -> None:
-        ledger, other = self.ledger(), self.ledger()
+    def test_the_first_decision_holds(self, ledger: Ledger, other: Ledger) -> None:
         ledger.create(_execution("a"))
         first = StoredDecision("a", 1, b"one", b"yes")
         again = StoredDecision("a", 1, b"two", b"yes")  # bound to other data
@@ -112,10 +110,8 @@ class LedgerSuite:
         assert not other.decide(first._replace(body=b"no"), now=3.0)
         assert other.decide(again, now=4.0)
         assert {*ledger.decisions("a")} == {first, again}
-        self._close(ledger, other)
 
-    def test_lists_have_what_was_asked_for(self) -> None:
-        ledger = self.ledger()
+    def test_lists_have_what_was_asked_for(self, ledger: Ledger) -> None:
         for number, name in enumerate("abcd"):
             ledger.create(_execution(name, updated=float(number), user_id="bob" if name == "c" else "ann"))
         ledger.end("b", 1, "paused", b"state", now=10.0)
@@ -124,10 +120,8 @@ class LedgerSuite:
         assert [each.execution_id for each in ledger.list(Query("ann", statuses=["running"]))] == ["a", "d"]
         assert [each.execution_id for each in ledger.list(Query(since=3.0))] == ["d", "b"]
         assert not ledger.list(Query(organization_id="acme"))
-        self._close(ledger)
 
-    def test_calls_wait_as_long_as_their_execution_can_go_on(self) -> None:
-        ledger = self.ledger()
+    def test_calls_wait_as_long_as_their_execution_can_go_on(self, ledger: Ledger) -> None:
         for name in "abc":
             ledger.create(_execution(name, user_id="bob" if name == "c" else "ann"))
             ledger.write(
@@ -141,10 +135,8 @@ class LedgerSuite:
         assert everyone == [("running", "c", 1), ("running", "c", 3), ("paused", "a", 1), ("paused", "a", 3)]
         assert {each.execution_id for _, each in ledger.waiting(Query("ann"))} == {"a"}
         assert len(ledger.waiting(Query(limit=3))) == 3
-        self._close(ledger)
 
-    def test_what_is_old_is_deleted_with_all_its_rows(self) -> None:
-        ledger = self.ledger()
+    def test_what_is_old_is_deleted_with_all_its_rows(self, ledger: Ledger) -> None:
         for name, status in {"a": "succeeded", "b": "paused", "c": "running", "d": "failed"}.items():
             ledger.create(_execution(name))
             ledger.write({name: 1}, [_call(name, 1, place=0)], durably=False)
@@ -157,29 +149,20 @@ class LedgerSuite:
         assert not ledger.decisions("a")
         assert ledger.prune(ended_before=10.0, paused_before=10.0) == 1
         assert [each.execution_id for each in ledger.list(Query())] == ["c", "d"]
-        self._close(ledger)
 
-    def test_a_state_of_a_session_replaces_the_one_before(self) -> None:
-        first = self.ledger()
-        assert first.session("a") is None
-        assert first.put_session(StoredSession("a", False, 1, 5.0, b"one"))
-        assert first.put_session(StoredSession("a", True, 2, 5.0, b"two"))
-        assert not first.put_session(StoredSession("a", True, 2, 6.0, b"other"))
-        assert not first.put_session(StoredSession("a", True, 4, 6.0, b"other"))
-        assert first.put_session(StoredSession("b", False, 1, 5.0, b"clean"))
-        assert first.put_session(StoredSession("c", True, 1, 50.0, b"new"))
-        assert first.prune(ended_before=10.0, paused_before=None) == 0
-        rows = [first.session(name) for name in "abc"]
+    def test_a_state_of_a_session_replaces_the_one_before(self, ledger: Ledger) -> None:
+        assert ledger.session("a") is None
+        assert ledger.put_session(StoredSession("a", False, 1, 5.0, b"one"))
+        assert ledger.put_session(StoredSession("a", True, 2, 5.0, b"two"))
+        assert not ledger.put_session(StoredSession("a", True, 2, 6.0, b"other"))
+        assert not ledger.put_session(StoredSession("a", True, 4, 6.0, b"other"))
+        assert ledger.put_session(StoredSession("b", False, 1, 5.0, b"clean"))
+        assert ledger.put_session(StoredSession("c", True, 1, 50.0, b"new"))
+        assert ledger.prune(ended_before=10.0, paused_before=None) == 0
+        rows = [ledger.session(name) for name in "abc"]
         assert rows == [StoredSession("a", True, 2, 5.0, None), None, StoredSession("c", True, 1, 50.0, b"new")]
-        self._close(first)
 
-    def test_it_opens_again(self) -> None:
-        ledger = self.ledger()
+    def test_it_opens_again(self, ledger: Ledger) -> None:
         ledger.create(_execution("a"))
         ledger.close()
         assert ledger.get("a") == _execution("a")
-        self._close(ledger)
-
-    def _close(self, *ledgers: Ledger) -> None:
-        for ledger in ledgers:
-            ledger.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
@@ -426,6 +426,7 @@ logger = get_logger("corral.protocols.graphql.source")
 
 _GRACE_SECONDS = 5.0
 _MAX_DESCRIPTION = 2_000
+_MAX_RESPONSE_BYTES = 10_000_000
 
 
 @checked
@@ -504,21 +505,15 @@ class GraphqlApi(RemoteSource):
             StartFailed: the source is `required`, and its schema cannot be read.
             ConfigError: `schema` cannot be used, or a pattern matches no field.
         """
-        if self._client is not None:
-            async with self._offered(offer, self._client):
+        async with (
+            self._own_client(_MAX_RESPONSE_BYTES) if self._client is None else nullcontext(self._client) as client
+        ):
+            if self._static_schema is not None:
+                offer(await self._tools(self._static_schema, client))
                 yield
-            return
-        async with self._own_client(10_000_000) as client, self._offered(offer, client):
-            yield
-
-    @asynccontextmanager
-    async def _offered(self, offer: Offer, client: SafeClient) -> AsyncGenerator[None]:
-        if self._static_schema is not None:
-            offer(await self._tools(self._static_schema, client))
-            yield
-            return
-        async with asked(partial(self._ask, offer, client), required=self._required):
-            yield
+                return
+            async with asked(partial(self._ask, offer, client), required=self._required):
+                yield
 
     async def _ask(self, offer: Offer, client: SafeClient) -> str | None:
         """Requests the schema and offers its tools. If that fails, returns the reason."""

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from ipaddress import IPv4Address, ip_address
+from ipaddress import IPv4Address
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -31,6 +31,7 @@ from corral.types import ExecutionContext
 with requires_extra("corral.protocols.grpc.source", "grpc"):
     import grpc
     import grpc.aio
+    import httpcore
     from google.protobuf.descriptor import MethodDescriptor
     from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet, MethodOptions
     from google.protobuf.descriptor_pool import DescriptorPool
@@ -41,8 +42,7 @@ with requires_extra("corral.protocols.grpc.source", "grpc"):
     from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
     from corral.egress import EgressPolicy, Resolver
-    from corral.egress.addresses import read_host
-    from corral.egress.connections import SystemResolver
+    from corral.egress.connections import SystemResolver, allowed_addresses
     from corral.egress.policy import blocked
     from corral.protocols.grpc.service_messages import Comments, Messages, pool_of
 
@@ -175,7 +175,6 @@ def _violations(error: grpc.aio.AioRpcError) -> str:
 
 # --- connections --------------------------------------------------------------------------------------------
 
-_MAX_ADDRESSES = 20
 _METADATA_BYTES = 65_536
 
 
@@ -220,7 +219,10 @@ async def connected(
     scheme = "http" if credentials is None else "https"
     if (reason := policy.objection(scheme, target.host, target.port)) is not None:
         raise blocked(target.host, reason)
-    addresses = await _addresses(target, policy, resolver, seconds)
+    try:
+        addresses = await allowed_addresses(target.host, policy, resolver, seconds)
+    except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
+        raise ToolError(str(error)) from None
     family = "ipv4" if isinstance(addresses[0], IPv4Address) else "ipv6"
     same = [each for each in addresses if type(each) is type(addresses[0])]
     joined = ",".join(f"{each}:{target.port}" if family == "ipv4" else f"[{each}]:{target.port}" for each in same)
@@ -239,22 +241,6 @@ async def connected(
     return grpc.aio.secure_channel(
         f"{family}:{joined}", credentials, [*options, ("grpc.ssl_target_name_override", target.host)]
     )
-
-
-async def _addresses(target: Target, policy: EgressPolicy, resolver: Resolver, seconds: float) -> list[Any]:
-    host = read_host(target.host)
-    if not isinstance(host, str):
-        return [host]
-    try:
-        with anyio.fail_after(seconds):
-            addresses = [ip_address(each) for each in await resolver(host)]
-    except (OSError, TimeoutError):
-        raise ToolError(f"{host} cannot be resolved") from None
-    if not addresses:
-        raise ToolError(f"{host} has no address")
-    if len(addresses) > _MAX_ADDRESSES or not all(policy.allows(each) for each in addresses):
-        raise blocked(target.host, "it resolves to an address that is not public, or to too many")
-    return addresses
 
 
 _VERSIONS = ("v1", "v1alpha")
