@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import zlib
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import anyio
@@ -317,15 +317,9 @@ class ConnectBridge(WebBridge):
 
     name: ClassVar[str] = "connect"
 
-    def __init__(
-        self,
-        url: str | None = None,
-        *,
-        allowed_hosts: Iterable[str] = (),
-        allowed_origins: Iterable[str] = (),
-    ) -> None:
-        super().__init__(url, allowed_hosts=allowed_hosts, allowed_origins=allowed_origins)
-        self._documents: DocumentCache[ToolSchema] = DocumentCache(ToolSchema, lambda schema: schema.size)
+    @cached_property
+    def _documents(self) -> DocumentCache[ToolSchema]:
+        return DocumentCache(ToolSchema, lambda schema: schema.size)
 
     @override
     def routes(self, host: BridgeHost) -> ASGIApp:

@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
-from google.protobuf.struct_pb2 import ListValue, Struct, Value
+from google.protobuf.struct_pb2 import Struct, Value
 from google.protobuf.unknown_fields import UnknownFieldSet
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status as RpcStatus
@@ -433,14 +433,10 @@ def _write_value(value: object, target: Value) -> None:
             _write_struct(cast("dict[str, object]", value), target.struct_value)
         case list() | tuple():
             target.list_value.SetInParent()
-            _write_list(cast("Sequence[object]", value), target.list_value)
+            for each in cast("Sequence[object]", value):
+                _write_value(each, target.list_value.values.add())
         case _:
             _write_value(from_json(plain_json(value)), target)
-
-
-def _write_list(value: Sequence[object], target: ListValue) -> None:
-    for each in value:
-        _write_value(each, target.values.add())
 
 
 # --- methods ------------------------------------------------------------------------------------------------
