@@ -455,7 +455,7 @@ def by_label(corrals: Corrals) -> dict[str, Corral]:
     if isinstance(corrals, Corral):
         return {"": corrals}
     if not corrals:
-        raise ConfigError("code mode needs a Corral, but {} is empty")
+        raise ConfigError("code mode needs a Corral, but {} is empty; pass a Corral, or several by name")
     for label in corrals:
         if not _LABEL.fullmatch(label):
             raise ConfigError(f"{label!r:.100} cannot be part of a tool's name; use up to 40 letters, digits, - and _")

@@ -231,7 +231,7 @@ class _SpaceShell(Shell):
         variables = {**self._jail.environment, **self._env, **checked_environment(env or {})}
         where = await self._folder(cwd)
         if self._closed:
-            raise ConfigError("this shell is closed")
+            raise ConfigError("this shell is closed; open another one")
         self._live = {each for each in self._live if not each.ended}
         if len(self._live) + self._starting >= self._limits.commands:
             raise ShellError(

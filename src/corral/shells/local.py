@@ -90,7 +90,7 @@ class LocalShell(Shell):
     ) -> Process:
         expect_command(command, cwd)
         if self._closed:
-            raise ConfigError("this shell is closed")
+            raise ConfigError("this shell is closed; open another one")
         folder = self.directory / (cwd or "")
         if not await anyio.Path(folder).is_dir():
             raise FileError(f"{cwd}: there is no such folder to run the command in")
@@ -114,7 +114,7 @@ class LocalShell(Shell):
         if self._closed:
             with anyio.CancelScope(shield=True):
                 await process.aclose()
-            raise ConfigError("this shell is closed")
+            raise ConfigError("this shell is closed; open another one")
         self._live.add(process)
         return process
 

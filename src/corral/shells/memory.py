@@ -143,7 +143,7 @@ class MemoryShell(Shell):
             raise ConfigError("MemoryShell has no standard input for commands; write the input to a file")
         expect_command(command, cwd)
         if self._closed:
-            raise ConfigError("this shell is closed")
+            raise ConfigError("this shell is closed; open another one")
         variables = {**self._env, **checked_environment(env or {})}
         if asyncio_loop() is None:
             raise ConfigError("MemoryShell works only on asyncio, not on this event loop")
@@ -389,7 +389,7 @@ class _Computer:
 
     async def _running(self) -> _Interpreter:
         if self._closed:
-            raise ConfigError("this shell is closed")
+            raise ConfigError("this shell is closed; open another one")
         for each in self._current:
             if each.owner.is_current:
                 if each.alive:

@@ -566,7 +566,9 @@ class GraphqlApi(RemoteSource):
                         f"{option}={pattern!r} matches no field; patterns are 'name*' or 'mutation:name*'"
                     )
         if unknown := self._select.keys() - {each.field.name for each in everything}:
-            raise ConfigError(f"select has {sorted(unknown)[0]!r}, which is not a field of the schema")
+            raise ConfigError(
+                f"select has {sorted(unknown)[0]!r}, which is not a field of the schema; name a query or mutation"
+            )
         chosen = [
             each
             for each in everything

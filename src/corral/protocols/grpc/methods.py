@@ -502,7 +502,7 @@ class BridgeMethods:
             await serve(exchange, grant)
             return
         if not path.startswith(f"/{PACKAGE}."):
-            raise BridgeError("unknown method")
+            raise BridgeError(f"unknown method {path[:200]!r}; the .proto file of the bridge lists its methods")
         method = (await self._schemas.of(grant)).method(path)
         if method is None:
             await self._refuse(path, grant)

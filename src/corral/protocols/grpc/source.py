@@ -307,7 +307,7 @@ class _Questions:
             try:
                 file = FileDescriptorProto.FromString(data)
             except DecodeError:
-                raise ConfigError("the server's descriptors cannot be parsed") from None
+                raise ConfigError("the server's descriptors cannot be parsed; pass GrpcApi(descriptors=...)") from None
             self._files[file.name] = file
         if "file_by_filename" in question and len(self._files) == before:
             raise ConfigError(f"the server's reflection does not return {question['file_by_filename'][:200]!r}")
@@ -317,7 +317,7 @@ class _Questions:
         async for answer in asked:
             asked.cancel()
             return answer
-        raise ConfigError("the server's reflection did not answer")
+        raise ConfigError("the server's reflection did not answer; pass GrpcApi(descriptors=...)")
 
 
 def _is_standard(name: str) -> bool:
@@ -510,7 +510,9 @@ class GrpcApi(RemoteSource):
             try:
                 described: Any = pool.FindServiceByName(service)
             except KeyError:
-                raise ConfigError(f"the descriptors lack the service {service[:200]!r}") from None
+                raise ConfigError(
+                    f"the descriptors lack the service {service[:200]!r}; write them with --include_imports"
+                ) from None
             for method in described.methods:
                 label = f"{service}/{method.name}"
                 if _matches(label, self._include) and not _matches(label, self._exclude):

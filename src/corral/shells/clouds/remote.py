@@ -190,7 +190,7 @@ class RemoteShell(Shell):
     ) -> Process:
         expect_command(command, cwd)
         if self._closed:
-            raise ConfigError("this shell is closed")
+            raise ConfigError("this shell is closed; open another one")
         variables = checked_environment(env or {})
         if cwd is not None:
             folder = shlex.quote(cwd if cwd.startswith("/") else f"./{cwd}")

@@ -117,7 +117,7 @@ def _list_operations(document: DocumentNode, skipped: list[Skipped]) -> list[_Li
             continue
         for method in (method for method in _METHODS if method in declared):
             if len(operations) >= _MAX_OPERATIONS:
-                raise ConfigError(f"the OpenAPI document has more than {_MAX_OPERATIONS} operations")
+                raise ConfigError(f"the OpenAPI document has more than {_MAX_OPERATIONS} operations; split it")
             try:
                 operations.append((_operation(method.upper(), path, declared[method]), item, declared[method]))
             except Unusable as problem:
@@ -297,7 +297,7 @@ def _url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, ValueError):
-        raise ConfigError(f"{text[:100]!r} is not a URL") from None
+        raise ConfigError(f"{text[:100]!r} is not a URL, such as 'https://api.example.com/v1'") from None
     if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query or url.fragment:
         raise ConfigError(f"a base URL is http or https, with a host, without user, query and fragment: {text[:100]!r}")
     return url
