@@ -318,7 +318,7 @@ async def examine(folder: Path) -> dict[str, Any]:
     outcomes["unaccepted"] = await refusal(lambda: corral.Corral(tools, sandbox="deno").execute("return 1"))
 
     # Without the engines that need no jail.
-    wasm._parts.cache_clear()
+    importlib.import_module("corral.sandboxes.wasm_image").engine_parts.cache_clear()
     engines = "pydantic_monty", "wasmtime"
     with hidden(*engines, *(name for name in sys.modules if name.startswith("corral.sandboxes.monty"))):
         outcomes["opened"] = await refusal(lambda: corral.Corral(tools).__aenter__())
