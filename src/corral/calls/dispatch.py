@@ -58,10 +58,11 @@ def dispatch(tool_logger: logging.Logger | None = None) -> Handler:
         grant = call.grant
         if not grant.live:  # it may have ended while the call waited for its turn or an approval
             raise ExecutionEnded("the execution of this call has ended")
-        if tool.stream and call.request.open_stream is not None:
+        if grant.journal is not None:  # which records a stream as one list
+            if not tool.read_only:
+                await grant.journal.starting(call.request)
+        elif tool.stream and call.request.open_stream is not None:
             return await _stream(call, call.request.open_stream, tool_logger)
-        if grant.journal is not None:
-            await grant.journal.starting(call.request, tool)
         most_bytes = grant.limits.tool_output_bytes
         call.state = "started"
         tool_call = _tool_call(call, tool_logger)

@@ -169,10 +169,10 @@ def pack_reply(reply: Reply, *, stream: bool, unclear: bool) -> bytes:
 
 def pack_call(row: CallRow) -> bytes:
     """Encodes the parts of a row that have no column."""
-    tool, by = row.tool.encode(), (row.by or "").encode()
-    clocks, sizes = (row.wall, row.active, row.duration), (len(tool), len(by), len(row.input.text))
-    head = _BODY.pack(*clocks, row.digest, row.input.tagged, *sizes)
-    return b"".join((head, tool, by, row.input.text, row.reply))
+    _, name, digest, (text, tagged), _, _, reply, wall, active, decided_by, duration = row
+    tool, by = name.encode(), b"" if decided_by is None else decided_by.encode()
+    head = _BODY.pack(wall, active, duration, digest, tagged, len(tool), len(by), len(text))
+    return b"".join((head, tool, by, text, reply))
 
 
 def unpack_call(stored: StoredCall, body: bytes) -> CallRow:

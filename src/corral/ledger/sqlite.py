@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -142,8 +141,7 @@ class SqliteLedger(Ledger):
     def write(self, claims: Mapping[str, int], calls: Sequence[StoredCall], *, durably: bool) -> Collection[str]:
         with self._transaction(durably=durably) as database:
             statement = "SELECT 1 FROM executions WHERE execution_id = ? AND claim = ? AND status = 'running'"
-            refused = {each for each in claims.items() if database.execute(statement, each).fetchone() is None}
-            names = {execution_id for execution_id, _ in refused}
+            names = {each[0] for each in claims.items() if database.execute(statement, each).fetchone() is None}
             stored = [each for each in calls if each.execution_id not in names] if names else calls
             database.executemany("INSERT OR REPLACE INTO calls VALUES (?, ?, ?, ?, ?)", stored)
             if durably and not stored:  # SQLite syncs only transactions that change something
@@ -228,20 +226,15 @@ class SqliteLedger(Ledger):
             self._connection.close()
             self._connection = None
 
-    @contextmanager
-    def _transaction(self, *, durably: bool) -> Generator[Connection]:
+    def _transaction(self, *, durably: bool) -> Connection:
+        """Begins a transaction. As a context manager, the connection ends it: commits, or rolls back if there is an
+        error."""
         database = self._connected()
         if durably != self._is_full:  # in WAL mode, NORMAL does not wait for the disk, and FULL does
             database.execute(f"PRAGMA synchronous = {'FULL' if durably else 'NORMAL'}")
             self._is_full = durably
         database.execute("BEGIN IMMEDIATE")
-        try:
-            yield database
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:
-                database.execute("ROLLBACK")
-            raise
+        return database
 
     def _connected(self) -> Connection:
         import sqlite3  # most hosts do not need this module

@@ -7,6 +7,7 @@ before. All jobs of one turn are handed over together, in their order, so that t
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from threading import Lock, Thread
 from typing import TypeVar
 
 from corral.concurrency.event_loop import OneShot, asyncio_loop, one_shot_factory
-from corral.concurrency.fairness import short_steps
+from corral.concurrency.fairness import INLINE_BYTES, short_steps
 from corral.concurrency.forks import ProcessOwner
 from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
 from corral.errors import CorralError, HeldElsewhere, LedgerError, LedgerFailed
@@ -90,11 +91,12 @@ class Writer:
         self._outcomes: list[tuple[_Schedule, Callable[[], object]]] = []
         """Outcomes of jobs that have not been passed to their event loops yet."""
         self._claims: dict[str, Claim] = {}
-        self._rows: deque[tuple[Claim, CallRow]] = deque()
+        self._rows: deque[tuple[Claim, StoredCall | CallRow]] = deque()
+        """Queued rows. Small ones are sealed where their values still are in the processor's cache."""
         self._waiters: deque[tuple[Claim, OneShot[None]]] = deque()
         """Tasks that wait for the disk."""
-        self._flush_at: float | None = None
-        """Time at which the thread writes the queued rows; None if none are queued."""
+        self._flush_at = math.inf
+        """Time at which the thread writes the queued rows."""
         self._is_asked = False
         """True from the first waiter of a turn until the thread takes the rows."""
         self._renew_at, self._prune_at = time.monotonic() + _RENEW_SECONDS, 0.0
@@ -149,8 +151,9 @@ class Writer:
 
     def put(self, claim: Claim, row: CallRow) -> None:
         """Queues a row. It is written before anything that is requested of the ledger later."""
-        self._rows.append((claim, row))
-        if self._flush_at is None:
+        is_small = row.size <= INLINE_BYTES and row.by is None  # the name of a person can be too long to be written
+        self._rows.append((claim, self._stored(claim, row) if is_small else row))
+        if self._flush_at == math.inf:
             self._flush_at = time.monotonic() + _BEHIND_SECONDS
             self._ask(_nothing)  # so that the thread checks the time
 
@@ -213,7 +216,7 @@ class Writer:
             jobs: list[_Job] | None = []
             while jobs is not None:
                 try:
-                    jobs = queue.get(timeout=max(0.0, self._next() - time.monotonic()))
+                    jobs = queue.get(timeout=max(0.0, self._due - time.monotonic()))
                 except Empty:
                     jobs = [_nothing]
                 with short_steps:  # so that an event loop does not wait for long values
@@ -221,28 +224,35 @@ class Writer:
             self.ledger.close()
 
     def _do_all(self, jobs: Iterable[_Job]) -> None:
-        """Runs jobs, and reports their outcomes together, or after a while, since each can wait for the disk."""
+        """Runs jobs, and what is due. Reports outcomes together, or after a while, since each can wait for the disk."""
         last = time.monotonic()
         for job in jobs:
-            self._do(job)
-            if time.monotonic() - last > _TELL_SECONDS:
+            job()
+            now = time.monotonic()
+            if now >= self._due:
+                self._do_due(now)
+            if now - last > _TELL_SECONDS:
                 self._tell()
-                last = time.monotonic()
+                last = now
         self._tell()
 
     def _tell(self) -> None:
+        if not self._outcomes:
+            return
         outcomes, self._outcomes = self._outcomes, []
         by_loop: dict[_Schedule, list[Callable[[], object]]] = {}
         for schedule, outcome in outcomes:
             by_loop.setdefault(schedule, []).append(outcome)
         for schedule, functions in by_loop.items():
-            _call(schedule, partial(_call_all, functions))
+            _call(schedule, functions[0] if len(functions) == 1 else partial(_call_all, functions))
 
-    def _do(self, job: _Job) -> None:
-        """Runs a job, and jobs that are due."""
-        job()
-        now = time.monotonic()
-        if self._flush_at is not None and now >= self._flush_at:
+    @property
+    def _due(self) -> float:
+        """Time at which the thread has something to do even if no job comes."""
+        return min(self._flush_at, self._prune_at, self._look_at if self._claims else math.inf)
+
+    def _do_due(self, now: float) -> None:
+        if now >= self._flush_at:
             self._flush()
         if now >= self._look_at:
             for name in {**self._claims}:
@@ -255,16 +265,9 @@ class Writer:
             self._prune()
             self._prune_at = now + _PRUNE_SECONDS
 
-    def _next(self) -> float:
-        claims = {**self._claims}.values()
-        times = [self._prune_at, *([self._renew_at] if claims else ())]
-        if any(claim.look is not None for claim in claims):
-            times.append(self._look_at)
-        return min(times if self._flush_at is None else (*times, self._flush_at))
-
     def _flush(self) -> None:
         """Writes all queued rows, and wakes the tasks that wait for them."""
-        self._flush_at, self._is_asked = None, False
+        self._flush_at, self._is_asked = math.inf, False
         waiters = [self._waiters.popleft() for _ in range(len(self._waiters))]  # first, because their rows are queued
         rows = [self._rows.popleft() for _ in range(len(self._rows))]
         if rows:
@@ -272,7 +275,11 @@ class Writer:
         claims = {claim.execution_id: claim for claim, _ in (*rows, *waiters) if claim.failure is None}
         if claims:
             try:
-                calls = [self._stored(claim, row) for claim, row in rows if claim.failure is None]
+                calls = [
+                    each if isinstance(each, StoredCall) else self._stored(claim, each)
+                    for claim, each in rows
+                    if claim.failure is None
+                ]
                 numbers = {name: claim.number for name, claim in claims.items()}
                 self._lose(self.ledger.write(numbers, calls, durably=bool(waiters)), claims)
             except Exception as error:
@@ -285,9 +292,9 @@ class Writer:
             self._tell()
 
     def _stored(self, claim: Claim, row: CallRow) -> StoredCall:
-        place = place_of(claim.execution_id, row.sequence, row.status, row.place)
-        body = self.ledger.ring.seal(pack_call(row), place)
-        return StoredCall(claim.execution_id, row.sequence, row.status, row.place, body)
+        name, sequence, status, place = claim.execution_id, row.sequence, row.status, row.place
+        body = self.ledger.ring.seal(pack_call(row), place_of(name, sequence, status, place))
+        return StoredCall(name, sequence, status, place, body)
 
     def look(self, execution_id: str) -> None:
         """Looks for decisions that an execution of this host waits for."""

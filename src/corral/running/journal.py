@@ -7,7 +7,7 @@ pipeline calls `starting`, directly before a tool runs.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -135,6 +135,7 @@ class Journal:
         self._recording = recording
         self._records = recording.records
         self.claim = claim
+        self._put: Callable[[CallRow], object] = _ignore if claim is None else partial(self._records.writer.put, claim)
         self._grant = grant
         self._recorder = recorder
         self._head = head
@@ -363,62 +364,69 @@ class Journal:
         return partial(self._answer, handler)
 
     async def _answer(self, handler: RequestHandler, request: CallRequest) -> Reply:
-        sequence = request.sequence
+        sequence, tool, encoded = request.sequence, request.tool, request.encoded
+        if tool == TIMER and sequence not in self._timers:
+            return await self._answer_timer(handler, request)
+        assert encoded is not None
+        digest = blake2b(b"%b\0%d%b" % (tool.encode(), encoded.tagged, encoded.text), digest_size=16).digest()
+        new = CallRow(sequence, tool, digest, encoded, "started")
+        row: CallRow | None = None
         self._seen += 1
         self._busy.add(sequence)
         try:
-            if request.tool != TIMER:
-                return await self._answer_in_turn(request, handler)
-            with anyio.CancelScope() as scope:
-                self._timers[sequence] = scope
-                if sequence in self._cleared and not self._is_recorded(sequence):
-                    scope.cancel()
-                return await self._answer_in_turn(request, handler)
-            return Reply(parked=True)
+            if self._rows or self._live_since is None:
+                row = self._rows.get(sequence)
+                await self._require_same(request, row, new)
+                if row is not None and row.place is not None and self._live_since is None:
+                    return await self._replay(request, row, handler)
+                if self._live_since is None:
+                    self._look()
+                    await self._live.wait()
+            if self.claim is not None and self.claim.failure is not None:
+                await anyio.sleep_forever()  # its end is under way
+            if self._size > (allowed := self._grant.limits.journal_bytes):
+                self._fail(JournalFull(f"the execution has recorded all that it may: Limits(journal_bytes={allowed})"))
+                await anyio.sleep_forever()
+            if tool == TIMER:
+                await anyio.sleep(_seconds(request.input))
+                return self._done(new, Reply(nothing=True))
+            old = self._earlier(new) if row is None and self._recording.after else row
+            if old is not None and (known := await self._known(request, old)) is not None:
+                record = self._recorder.replayed(request)
+                self._recorder.replay(record, known[0])
+                self._follow_reply(request, known[0])
+                if row is None:
+                    self.spared.add(sequence)
+                return self._done(new, known[0], by=known[1], request=request)
+            return await self._make(request, new, handler)
         finally:
-            self._timers.pop(sequence, None)
             self._busy.discard(sequence)
             if self._parked or self._left:
                 self._look_if_stuck()
 
-    async def _answer_in_turn(self, request: CallRequest, handler: RequestHandler) -> Reply:
-        encoded = request.encoded
-        assert encoded is not None
-        digest = blake2b(b"%b\0%d%b" % (request.tool.encode(), encoded.tagged, encoded.text), digest_size=16).digest()
-        row = self._rows.get(request.sequence)
-        if self._recording.is_dry and (row is None or row.digest != digest):
+    async def _answer_timer(self, handler: RequestHandler, request: CallRequest) -> Reply:
+        sequence = request.sequence
+        try:
+            with anyio.CancelScope() as scope:
+                self._timers[sequence] = scope
+                if sequence in self._cleared and not self._is_recorded(sequence):
+                    scope.cancel()
+                return await self._answer(handler, request)
+            return Reply(parked=True)
+        finally:
+            del self._timers[sequence]
+
+    async def _require_same(self, request: CallRequest, row: CallRow | None, new: CallRow) -> None:
+        """Ends the execution if a call differs from the recorded one with its number."""
+        if self._recording.is_dry and (row is None or row.digest != new.digest):
             self._parked[request.sequence] = self._asked_about(request, UNRECORDED)
             self._busy.discard(request.sequence)
             self._look()
             await anyio.sleep_forever()
-        if row is not None and row.digest != digest:
-            now = CallRow(request.sequence, request.tool, digest, encoded)
-            was = f"call {request.sequence} was {_shown(row)} when it ran first, and is {_shown(now)} now"
+        if row is not None and row.digest != new.digest:
+            was = f"call {request.sequence} was {_shown(row)} when it ran first, and is {_shown(new)} now"
             self._fail(Diverged(f"{was}; {_SUSPECTS}"))
             await anyio.sleep_forever()
-        if row is not None and row.place is not None and not self.is_live:
-            return await self._replay(request, row, handler)
-        if not self.is_live:
-            self._look()
-            await self._live.wait()
-        if self.claim is not None and self.claim.failure is not None:
-            await anyio.sleep_forever()  # its end is under way
-        if self._size > (allowed := self._grant.limits.journal_bytes):
-            self._fail(JournalFull(f"the execution has recorded all that it may: Limits(journal_bytes={allowed})"))
-            await anyio.sleep_forever()
-        new = CallRow(request.sequence, request.tool, digest, encoded, "started")
-        if request.tool == TIMER:
-            await anyio.sleep(_seconds(request.input))
-            return self._done(new, Reply(nothing=True))
-        old = self._earlier(new) if row is None and self._recording.after else row
-        if old is not None and (known := await self._known(request, old)) is not None:
-            record = self._recorder.replayed(request)
-            self._recorder.replay(record, known[0])
-            self._follow_reply(request, known[0])
-            if row is None:
-                self.spared.add(new.sequence)
-            return self._done(new, known[0], by=known[1], request=request)
-        return await self._make(request, new, handler)
 
     def _streams(self, request: CallRequest) -> bool:
         tool = self._grant.peek_tool(request.tool)
@@ -432,7 +440,7 @@ class Journal:
             record = self._recorder.replayed(request)
         turn = self._arrivals[row.sequence] = anyio.Event()
         if not is_kept:
-            reply = (await handler(request._replace(open_stream=None)))._replace(stamp=reply.stamp)
+            reply = (await handler(request))._replace(stamp=reply.stamp)
             if reply.error is None and not reply.nothing and reply.encoded is None:
                 reply = reply._replace(encoded=encode_value(reply.value))
             is_stream = self._streams(request)
@@ -526,25 +534,26 @@ class Journal:
 
     async def _make(self, request: CallRequest, row: CallRow, handler: RequestHandler) -> Reply:
         """Makes a call that has no recorded reply."""
-        self._current[row.sequence] = row
-        began = time.perf_counter()
-        try:
-            if request.tool.startswith("$") and changes_something(request):
-                await self._start(row)
-            reply = await handler(CallRequest(*request[:5]))  # without its stream
-        finally:
-            made = self._current.pop(row.sequence)
-            self._changing.discard(row.sequence)
-            if row.sequence not in self._parked:
-                self._stop_waiting(row.sequence)
-        if self.claim is not None and self.claim.failure is not None:
-            await anyio.sleep_forever()  # its end is under way
-        if not reply.parked:
-            unclear = reply.error is not None and self._is_unclear(made)
-            duration = (time.perf_counter() - began) * 1000
-            return self._done(made, reply, by=made.by, request=request, unclear=unclear, duration=duration)
-        await self._until_decided(row.sequence)
-        return await self._make(request, row, handler)
+        sequence = row.sequence
+        while True:
+            self._current[sequence] = row
+            began = time.perf_counter()
+            try:
+                if row.tool.startswith("$") and changes_something(request):
+                    await self._start(row)
+                reply = await handler(request)
+            finally:
+                made = self._current.pop(sequence)
+                self._changing.discard(sequence)
+                if self._waits and sequence not in self._parked:
+                    self._stop_waiting(sequence)
+            if self.claim is not None and self.claim.failure is not None:
+                await anyio.sleep_forever()  # its end is under way
+            if not reply.parked:
+                unclear = reply.error is not None and self._is_unclear(made)
+                duration = (time.perf_counter() - began) * 1000
+                return self._done(made, reply, by=made.by, request=request, unclear=unclear, duration=duration)
+            await self._until_decided(sequence)
 
     def _is_unclear(self, row: CallRow) -> bool:
         """True if the effect of a call that has failed is unknown."""
@@ -576,45 +585,41 @@ class Journal:
     ) -> Reply:
         """Gives a reply its place. Nothing is awaited from here until the reply is in the guest's buffer."""
         self._wall = max(self._wall, float(int(time.time() * 1000)))
-        stamp = self._wall, self._active_now()
+        active = self._active
+        if self._live_since is not None:
+            active += round((time.perf_counter() - self._live_since) * 1000, 3)
         value, encoded, error, nothing, _, _ = reply
         if error is None and not nothing and encoded is None:
             encoded = encode_value(value)
-        reply = Reply(value, encoded, error, nothing, stamp=stamp)
-        stream = encoded is not None and encoded.text[:1] == b"[" and request is not None and self._streams(request)
-        packed = pack_reply(reply, stream=stream, unclear=unclear)
+        reply = Reply(value, encoded, error, nothing, False, (self._wall, active))
         tool = self._grant.peek_tool(row.tool)
-        kept = packed if tool is None or tool.journal else NOT_KEPT
+        stream = tool is not None and tool.stream and encoded is not None and encoded.text[:1] == b"["
+        kept = pack_reply(reply, stream=stream, unclear=unclear) if tool is None or tool.journal else NOT_KEPT
         self._knows_unkept = self._knows_unkept or kept is NOT_KEPT
-        row = CallRow(row.sequence, row.tool, row.digest, row.input, "done", self.replies, kept, *stamp, by, duration)
+        sequence, name, digest, input = row[:4]
+        row = CallRow(sequence, name, digest, input, "done", self.replies, kept, self._wall, active, by, duration)
         self.replies += 1
         size = row.size
         self._size += size
-        self.bytes[row.tool] = self.bytes.get(row.tool, 0) + size
+        self.bytes[name] = self.bytes.get(name, 0) + size
         self._put(row)
         return _delivered(reply, request) if stream and request is not None else reply
 
-    def _put(self, row: CallRow) -> None:
-        if self.claim is not None:
-            self._records.writer.put(self.claim, row)
-
     # --- from within the guards
 
-    async def starting(self, request: CallRequest, tool: Tool) -> None:
+    def starting(self, request: CallRequest) -> Awaitable[None]:
         """Records, durably, that a tool that changes something is about to start.
 
         Raises:
             LedgerError: it could not be recorded.
         """
-        row = self._current.get(request.sequence)
-        if row is not None and not tool.read_only:
-            await self._start(row)
+        return self._start(self._current[request.sequence])
 
-    async def _start(self, row: CallRow) -> None:
+    def _start(self, row: CallRow) -> Awaitable[None]:
         assert self.claim is not None
         self._changing.add(row.sequence)
-        self._put(row._replace(status="started", reply=b""))
-        await self._records.writer.durable(self.claim)
+        self._put(row)
+        return self._records.writer.durable(self.claim)
 
     def decision_of(self, request: CallRequest, tool: Tool) -> Decision | None:
         """Returns the decision on record for a call of the tool with its present settings."""
@@ -732,10 +737,6 @@ class Journal:
         self._live.set()
         self.on_live()
 
-    def _active_now(self) -> float:
-        since = self._live_since
-        return self._active + (0.0 if since is None else round((time.perf_counter() - since) * 1000, 3))
-
     def _expect(self, row: CallRow) -> None:
         """Handles an idle guest that still has to make a recorded call."""
         if self._recording.is_dry:
@@ -824,4 +825,8 @@ def _seconds(milliseconds: object) -> float:
 
 
 def _nothing() -> None:
+    pass
+
+
+def _ignore(_: object) -> None:
     pass

@@ -497,26 +497,24 @@ class GuestSession:
         """Queues a call without decoding it, because its input can become 25 times as large."""
         if self._ending:
             raise MalformedMessage("the sandbox sent a call after the program had ended")
-        if self._services and self._is_service(frame):
+        name = _name_in(frame) if self._services else b""
+        if name in self._services:
             self._service_calls_room -= 1
         else:
             self._calls_room -= 1
         self._received += 1
-        if self._journal is not None and _name_in(frame) == _TIMER:
-            if len(frame.payload) > _NAME_BYTES:
-                raise MalformedMessage("the sandbox sent a malformed timer")
-            self._timers.add(self._received)
-        else:
+        if self._journal is None or name != _TIMER:
             self._unanswered += 1
+        elif len(frame.payload) > _NAME_BYTES:
+            raise MalformedMessage("the sandbox sent a malformed timer")
+        else:
+            self._timers.add(self._received)
         room = min(self._calls_room, self._service_calls_room)
         if room < 0 or self._unanswered > self._job.limits.calls_in_flight or len(self._timers) > _MAX_TIMERS:
             raise MalformedMessage("the sandbox sent more calls than allowed")
         self._unassigned.append(frame)
         if self._journal is not None:
             self._journal.arrived()
-
-    def _is_service(self, frame: Frame) -> bool:
-        return _name_in(frame) in self._services
 
     async def _attend(self, tasks: TaskGroup) -> None:
         """Does everything that requires a task: starts further workers, and writes the replies of a busy turn."""
@@ -698,7 +696,8 @@ class GuestSession:
                 is_again = type(sequence) is int and sequence in self._again
                 if not is_again and (type(sequence) is not int or sequence != len(self.seen.called) + 1):
                     raise MalformedMessage("the sandbox sent a call that is out of sequence")
-                if self._services and (tool in self._service_names) != self._is_service(frame):
+                name = _name_in(frame) if self._services else b""
+                if (name in self._services) != (tool in self._service_names):
                     raise MalformedMessage("the sandbox sent a malformed call")
                 if is_again:
                     self._again.discard(sequence)
@@ -706,7 +705,7 @@ class GuestSession:
                     self.seen.called.append(sys.intern(tool))
                 size = len(frame.payload) - len(tool) - len(str(sequence)) - _AROUND_BYTES
                 reread = partial(_input_of, frame) if size > _LARGE else None
-                encoded = None if self._journal is None else _encoded_input(frame, value)
+                encoded = None if self._journal is None else _encoded_input(frame, name, value)
                 return CallRequest(tool, value, sequence, size, reread, partial(self._open_stream, sequence), encoded)
             case _:
                 raise MalformedMessage("the sandbox sent a malformed call")
@@ -779,9 +778,9 @@ def _name_in(frame: Frame) -> bytes:
     return frame.payload[start : frame.payload.find(b'"', start)]
 
 
-def _encoded_input(frame: Frame, value: object) -> EncodedValue:
+def _encoded_input(frame: Frame, name: bytes, value: object) -> EncodedValue:
     """Returns the input of a call as it arrived, which is what follows its name."""
-    payload, name = frame.payload, _name_in(frame)
+    payload = frame.payload
     if b"\\" in name or payload[-1:] != b"]":  # our guests only escape what no tool is called
         try:
             return encode_value(value)
