@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from corral.arguments import did_you_mean
@@ -64,11 +64,8 @@ class Condition:
         self._nodes = 0
         self.schema = self._true({"properties": fields}, excuses=excuses, depth=0)
         """Schema of the inputs for which it is true: `type`, `required` and `properties`."""
-        self._validator = compiled(self.schema)  # so that a wrong pattern is found now
-
-    def holds(self, document: object) -> bool:
+        self.holds: Callable[[object], bool] = compiled(self.schema).is_valid  # so that a wrong pattern is found now
         """True if the condition is true of this input, which is plain JSON."""
-        return bool(self._validator.is_valid(document))
 
     def _true(self, schema: Mapping[str, Any], *, excuses: bool, depth: int) -> JsonSchema:
         """Returns the schema of values for which the condition is true, so it is also applicable."""

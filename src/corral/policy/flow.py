@@ -307,8 +307,11 @@ def _atoms(value: object) -> Iterator[Atom]:
     pending: list[object] = [value]
     while pending:
         each = pending.pop()
-        if isinstance(each, str | int | float | bytes) and not isinstance(each, bool):
+        if type(each) is str or (isinstance(each, str | int | float | bytes) and not isinstance(each, bool)):
             yield each
+        elif type(each) is dict:
+            for item in reversed(cast("dict[object, object]", each).items()):
+                pending += reversed(item)
         elif isinstance(each, Mapping):
             for key, member in reversed(list(cast("Mapping[object, object]", each).items())):
                 pending += (member, key)
@@ -323,17 +326,20 @@ def _at(value: object, path: str) -> Iterator[object]:
 
     All items of a list on the path count. A value in place of an object counts as a whole.
     """
-    name, _, rest = path.lower().partition(".")
+    lowered = path.lower()
+    name, _, rest = lowered.partition(".")
     pending: list[object] = [value]
     while pending:
         each = pending.pop()
         if isinstance(each, list | tuple):
             pending += cast("Iterable[object]", each)
-        elif isinstance(each, Mapping):
+        elif isinstance(each, dict | Mapping):
             members = cast("Mapping[object, object]", each)
             for key, member in members.items():
-                if str(key).lower() in (path.lower(), name):
-                    yield from (member,) if not rest or str(key).lower() == path.lower() else _at(member, rest)
+                if (own := str(key).lower()) == lowered:
+                    yield member
+                elif own == name:
+                    yield from _at(member, rest)
         else:
             yield each
 
@@ -513,14 +519,17 @@ class Seen:
 
     def note_input(self, value: object) -> None:
         """Records an input of a trusted tool, which might repeat it in a result."""
+        inputs = self._inputs
         for atom in _atoms(value):
+            if atom in inputs:
+                continue
             text = _lowered(_text(atom)).strip()
-            if not text or text in self._inputs:
+            if not text or text in inputs:
                 continue
             self._inputs_chars += len(text)
             if self._inputs_chars > _SESSION_CHARS:
                 return
-            self._inputs[text] = None
+            inputs[text] = None
 
     def trust(self, value: object) -> None:
         """Records the whole values of a trusted result. A value that repeats an input of a trusted tool does not
@@ -750,8 +759,8 @@ class ProgramFlow:
         )
 
     def _explains(self, path: str, label: FlowLabel, name: str, part: str) -> bool:
-        return (
-            _is_known(part, label.known)
+        return bool(
+            (label.known and _is_known(part, label.known))
             or part in self.seen.trusted
             or (path, name, part) in self.seen.allowed
             or self._is_named(self.seen.persons, part)

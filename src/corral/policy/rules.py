@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, model_validator
@@ -321,13 +322,14 @@ class RuleSet:
         Without a rule that allows the call, the decision is at least the file's default.
         """
         matching = self._rules_for(call).matching(call)
-        decision: Decision = "allow"
-        if not any(each.rule.do == "allow" for each in matching):
-            decision = "allow" if call.is_own else self.default
-        for each in matching:
-            if RANKS[each.rule.do] > RANKS[decision]:
-                decision = each.rule.do
+        decision: Decision = "allow" if call.is_own else self.default
+        if not matching:
+            return decision, [], []
         matching.sort(key=_restriction, reverse=True)
+        if matching[-1].allows:  # the least restrictive one
+            decision = "allow"
+        if matching[0].rank > RANKS[decision]:
+            decision = matching[0].rule.do
         limits = [each.limit for each in matching if each.limit is not None]
         if limits and decision == "allow":
             decision = "limit"
@@ -381,6 +383,9 @@ class CompiledRule:
             raise ConfigError(f"{where}: {' '.join(str(error).split())[:500]}") from None
         self.limit = Limit(rule.id, rates) if rates else None
         self.is_unconditional = self.when is None and self.unless is None
+        self.rank = RANKS[rule.do]
+        self._when = None if self.when is None else self.when.holds
+        self._unless = None if self.unless is None else self.unless.holds
         self.remark = _remark(rule)
         """Condition for models, in a few words; empty if it needs more."""
 
@@ -394,25 +399,21 @@ class CompiledRule:
             return False
         return not self._organizations or context.organization_id in self._organizations
 
-    def matches(self, call: PolicyCall) -> bool:
-        """True if the rule's conditions hold for a call of a caller that it is about.
+    def matches(self, forms: Iterable[object]) -> bool:
+        """True if the rule's conditions hold for a call of a caller that it is about, with these forms of its input.
 
         A rule that allows must match both forms of the input, any other rule only one of them. An input that cannot
         be read satisfies no condition of a rule that allows, and all those of other rules.
         """
-        if self.is_unconditional:
-            return True
-        for form in call.forms:
-            if self._holds(form) is not self.allows:
-                return not self.allows
-        return self.allows
-
-    def _holds(self, form: object) -> bool:
-        if form is UNREADABLE:
-            return not self.allows
-        if self.when is not None and not self.when.holds(form):
-            return False
-        return self.unless is None or not self.unless.holds(form)
+        allows, when, unless = self.allows, self._when, self._unless
+        for form in forms:
+            if form is UNREADABLE:
+                holds = not allows
+            else:
+                holds = (when is None or when(form)) and (unless is None or not unless(form))
+            if holds is not allows:
+                return not allows
+        return allows
 
 
 class _Applicable:
@@ -460,7 +461,8 @@ class _Tree:
         if self._none is not None and self._excludes(call):
             return can_compile
         if not self._parts:
-            matching += [each for each in self._rules if each.matches(call)]
+            forms = call.forms
+            matching += [each for each in self._rules if each.matches(forms)]
         for part in self._parts:
             can_compile = part.find(call, matching, can_compile=can_compile)
         return can_compile
@@ -515,8 +517,7 @@ _UPPER = {"exclusiveMaximum": "<", "maximum": "<="}
 _IN_WORDS = {"type", "const", "enum", "path_under", "pattern", *_LOWER, *_UPPER}
 
 
-def _restriction(each: CompiledRule) -> int:
-    return RANKS[each.rule.do]
+_restriction = attrgetter("rank")
 
 
 def _twice(ids: Iterable[str]) -> str | None:
