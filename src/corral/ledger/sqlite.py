@@ -20,6 +20,7 @@ from corral.ledger.rows import ExecutionStatus, Query, StoredCall, StoredDecisio
 from corral.logs import get_logger
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
     from sqlite3 import Connection
 
 _BUSY_SECONDS = 5
@@ -226,7 +227,7 @@ class SqliteLedger(Ledger):
             self._connection.close()
             self._connection = None
 
-    def _transaction(self, *, durably: bool) -> Connection:
+    def _transaction(self, *, durably: bool) -> AbstractContextManager[Connection]:
         """Begins a transaction. As a context manager, the connection ends it: commits, or rolls back if there is an
         error."""
         database = self._connected()
