@@ -307,7 +307,7 @@ DECODERS: dict[str, set[str]] = {
     "xml": set(),
     "yaml": {"sources/openapi/documents.py"},
     "zipfile": set(),
-    "zlib": {"protocols/connect.py", "egress/client.py"},
+    "zlib": {"protocols/connect.py", "egress/client.py", "guest/wasm/server.py"},
 }
 """Modules that may import what unpacks, parses or runs bytes, most of which come from others.
 

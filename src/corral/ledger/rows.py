@@ -24,7 +24,7 @@ _ROW_BYTES = 200
 NOT_KEPT = b"-"
 """Recorded reply of a tool with `journal=False`."""
 SAVED = -1
-"""Number of the row with the saved guest, which is no call and whose reply is empty once it is of no use."""
+"""Number of the row with the saved guest. It is not a call; its reply is empty once the guest is no longer needed."""
 
 
 class CallRow(NamedTuple):

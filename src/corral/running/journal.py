@@ -279,7 +279,7 @@ class Journal:
             self._pause()
 
     def _keep(self, saved: bytes) -> None:
-        """Records a saved guest, unless there is no room for it, or it knows what may not be on record."""
+        """Records a saved guest, unless it does not fit, or its program got an output that is not kept."""
         row = CallRow(SAVED, "", bytes(16), EncodedValue(b"", tagged=False), reply=saved)
         has_room = self._size + row.size <= self._grant.limits.journal_bytes
         if has_room and not self._knows_unkept:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Cases:
-    """Suite whose cases name what they need as parameters. For pytest they have none; `_provide` opens the subjects."""
+    """Suite whose cases take their subjects as parameters. pytest sees none: `_provide` opens them."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
