@@ -273,6 +273,7 @@ async def examine(folder: Path) -> dict[str, Any]:
     async with corral.Corral(tools, limits=limits, audit=corral.AuditLog(log), ledger=durable) as opened:
         for name, program in python.items():
             outcomes[name] = shown(await opened.execute(program, language="python"))
+        outcomes["durable"] = shown(await opened.execute("return await tools.add({ a: 1, b: 2 })", durable=True))
         checked = await opened.check("await tools.add(a='x', b=2)", language="python")
         outcomes["check"] = [checked.checked, checked.unchecked]
     async with corral.Corral(tools, limits=limits) as opened:

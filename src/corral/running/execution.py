@@ -179,7 +179,7 @@ def prefer_early_outcome(exit: Exit, early: Exit | None) -> Exit:
 def why_not_durable(sandbox: str, capabilities: Capabilities, protocol: str, *, in_session: bool) -> str | None:
     """Returns the reason why programs cannot be durable; None if they can."""
     if not capabilities.durable:
-        return f"sandbox {sandbox!r} cannot run a program the same way again; those of sandbox='auto' on Linux can"
+        return f"sandbox {sandbox!r} cannot run a program the same way again; 'wasm', and 'auto' on Linux, can"
     if in_session:
         return "the files of a session are not on record; leave out the session and its session_id"
     if protocol != "pipe":
