@@ -352,6 +352,20 @@ async def test_a_file_larger_than_the_mount_is_refused_to_a_program(session: Ses
     assert "File too large" in result.error.message
 
 
+async def test_a_file_left_open_in_a_full_mount_fails_its_program(session: Session) -> None:
+    source = (
+        "open('full', 'wb').write(bytes(1048576 - 4096))\nleft = open('left', 'w')\nleft.write('x' * 6000)\nreturn 1"
+    )
+    result = await session.execute(source, language="python")
+    assert result.error is not None
+    if session.exact_quota:
+        assert result.error.message.endswith(
+            "left was not closed, and its end could not be written: No space left on device"
+        )
+    else:
+        assert result.error.code == "files_exceeded"
+
+
 async def test_two_sessions_of_one_user_do_not_see_each_other(corral: Corral, session: Session) -> None:
     await python(session, "open('mine', 'w').write('x')")
     async with corral.session(context=ANN) as other:

@@ -6,7 +6,9 @@ import __future__
 import ast
 import asyncio
 import builtins
+import errno
 import functools
+import gc
 import importlib.util
 import inspect
 import io
@@ -309,6 +311,8 @@ class Execution:
         unawaited = self._finish(loop, outcome)
         if outcome.lasts and outcome.value is not None and not outcome.content.consumed:
             outcome = self._value(outcome.value)
+        if session_mounts and outcome.kind == "value" and (problem := _write_open_files()) is not None:
+            outcome = _error(("program_failed", "OSError", problem, "", None))
         unawaited += [[0, call.tool, _DID_NOT_RUN, place_of(call.site), False] for call in self._calls.unstarted]
         if self._cell:
             self._calls.end()
@@ -534,6 +538,23 @@ def _clipped(text: str) -> str:
 
 def _json(value: object) -> bytes:
     return _encode(value).encode("utf-8", "replace")
+
+
+def _write_open_files() -> str | None:
+    """Writes what files that are still open have buffered, and describes the first failure for lack of room.
+
+    When Python closes such a file itself, it ignores errors before version 3.13.
+    """
+    for each in gc.get_objects():
+        if issubclass(type(each), io.BufferedWriter | io.BufferedRandom | io.TextIOWrapper):
+            try:
+                each.flush()
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    return f"{each.name} was not closed, and its end could not be written: {error.strerror}"
+            except ValueError:  # it is closed or detached
+                pass
+    return None
 
 
 def _replaced(where: str) -> str:
