@@ -163,7 +163,6 @@ def test_an_approval_is_given_another_denied_and_a_reload_in_between_loses_nothi
     expect(said(page, "not made: order 1003 of Chiara")).to_be_visible()
 
 
-@pytest.mark.matrix("the gate goes through a failure and a rejection by keys; here their lines, and a retry")
 def test_a_failure_marks_its_line_and_a_rejection_its_own(page: Page) -> None:
     page.get_by_role("main").get_by_role("button", name="Track order 1004").click()
     failed = program(page, "failed")
@@ -291,6 +290,7 @@ def test_the_conversation_that_was_asked_for_last_is_shown(page: Page) -> None:
     assert "#" not in page.url
 
 
+@pytest.mark.matrix("the gate shows the same replies and approvals; here by keys alone, and by the rules of axe")
 def test_nothing_is_in_the_way_of_keyboards_and_screen_readers(
     chromium: Chromium, person: BrowserContext, login: str
 ) -> None:

@@ -78,6 +78,7 @@ def test_the_context_and_the_variables_are_what_the_options_say(ready: Here) -> 
     assert done.stdout == "u1,o1,s1,a:read,b:read,1,--x=y\n"
 
 
+@pytest.mark.matrix("tests/egress and tests/sessions have both in the gate; here they are options")
 def test_a_network_and_skills_are_what_the_options_say(project: Project) -> None:
     project.write("greet/SKILL.md", "---\nname: greet\ndescription: Greets.\n---\n")
     project.write("greet/words.py", "word = 'hello'\n")

@@ -194,6 +194,7 @@ async def test_a_lost_worker_ends_its_executions_with_one_line_in_the_log_and_du
     assert not [each for each in caplog.records if each.exc_info]
 
 
+@pytest.mark.matrix("a worker that drains is not lost in the gate; here the host itself stands still")
 async def test_a_host_that_stood_still_loses_no_worker(shared: WorkerProcess) -> None:
     gate = Gate()
     async with corral_over(shared.address, gate=gate) as corral, held(corral, gate, 2) as results:
@@ -239,6 +240,7 @@ async def test_probes_show_health_and_metrics(shared: WorkerProcess) -> None:
         gate.opened.set()
 
 
+@pytest.mark.matrix("the gate ends guests of silent and lying workers; here one that reads no replies")
 async def test_a_guest_that_reads_nothing_ends_with_its_execution(
     shared: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

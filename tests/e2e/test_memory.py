@@ -31,10 +31,12 @@ LIMITS = Limits(wall_seconds=300, cpu_seconds=100)
 """So that it is memory that ends a program on a busy machine too."""
 
 
-OTHERS = pytest.mark.matrix("the gate fills memory with a buffer, and in `fork` with objects; other memory")
+OTHERS = pytest.mark.matrix(
+    "the gate fills memory with a buffer in `process`, and with objects in `fork`; here other memory"
+)
 KINDS_AND_ISOLATION = [
     pytest.param(
-        isolation, kind, marks=[] if kind == "one buffer" or (isolation, kind) == ("fork", "objects") else OTHERS
+        isolation, kind, marks=[] if (isolation, kind) in (("process", "one buffer"), ("fork", "objects")) else OTHERS
     )
     for isolation in ("process", "fork")
     for kind in KINDS

@@ -813,6 +813,7 @@ async def test_a_job_closes_its_corral_on_success_error_and_cancellation(
     assert {dict(span.attributes or {})["organization.id"] for span in spans} == {"acme"}
 
 
+@pytest.mark.matrix("limits of programs and of jobs are in the gate; here a model that goes on without end")
 async def test_an_agent_that_does_not_stop_is_stopped(
     example: Example, jobs: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -263,6 +263,7 @@ def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
         PostgresLedger("postgresql://localhost/app", keys={})
 
 
+@pytest.mark.matrix("cli/test_executions.py reads a ledger in a file in the gate; here one in Postgres")
 def test_the_command_reads_it(url: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORRAL_LEDGER_KEYS", "new=bm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm5ubm4=")
 

@@ -12,6 +12,7 @@ from anyio.from_thread import BlockingPortal
 
 from corral import ConfigError, Corral
 from corral.concurrency.lifecycle import _LoopThread  # pyright: ignore[reportPrivateUsage]
+from tests.census import with_rest
 from tests.until import until_sync
 
 Host = Callable[..., tuple[list[str], str]]
@@ -169,7 +170,10 @@ def test_a_corral_that_was_closed_is_not_warned_about(host: Host) -> None:
     assert stderr == ""
 
 
-@pytest.mark.parametrize("opening", ["with corral:", "if True:"])
+@pytest.mark.parametrize(
+    "opening",
+    with_rest(["with corral:", "if True:"], ["if True:"], "the gate has a Corral that is not open; here an open one"),
+)
 def test_ctrl_c_ends_the_program_and_leaves_the_corral_usable(host: Host, opening: str) -> None:
     lines, stderr = host(f"""
         import threading

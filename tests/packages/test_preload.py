@@ -168,6 +168,7 @@ async def test_a_package_that_loads_without_end_is_given_up(
     assert packages.not_preloaded == {"endless": "it did not load within 0.3 s"}
 
 
+@pytest.mark.matrix("a Corral preloads packages in the gate; here sessions do, each its own")
 async def test_packages_are_preloaded_for_each_session(in_session: InSession, tmp_path: Path) -> None:
     packages = preloaded(tmp_path, stamp=STAMP)
     found = [await in_session(packages, *['return require("stamp").at;'] * 2) for _ in range(2)]

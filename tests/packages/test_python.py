@@ -204,6 +204,7 @@ def test_nothing_is_built_and_inexact_versions_are_refused(folder: Path, capfd: 
     assert PythonFolder(folder).lock.read_bytes() == before
 
 
+@pytest.mark.matrix("test_command.py adds, lists and removes packages in the gate; here those of Python")
 def test_packages_are_listed_and_removed(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     there = ("--python", "--folder", str(tmp_path))

@@ -136,6 +136,7 @@ async def test_a_silent_computer_ends_with_the_time_out(cloud: _Cloud, monkeypat
     await shell.aclose()
 
 
+@pytest.mark.matrix("a silent computer ends a command in the gate; here it ends a program")
 @ONE
 async def test_a_computer_that_falls_silent_during_a_program_is_no_hang(
     cloud: _Cloud, monkeypatch: pytest.MonkeyPatch

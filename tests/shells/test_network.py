@@ -128,6 +128,7 @@ async def test_git_clones_over_https(tmp_path: Path) -> None:
         assert (done.stdout, done.stderr) == ("first words\n", "")
 
 
+@pytest.mark.matrix("curl and git pass bodies in the gate; here Python does, and large ones")
 async def test_python_and_large_bodies_in_both_directions() -> None:
     program = """
 import hashlib, sys, urllib.request as u

@@ -152,6 +152,7 @@ async def test_messages_pass_in_both_directions_with_tls_and_without(warm_deno: 
         assert SECRET not in repr(found.events)
 
 
+@pytest.mark.matrix("budgets of a shell hold for requests in the gate; here for messages of WebSockets")
 async def test_budgets_of_websockets_are_those_of_the_shell(warm_deno: DenoSandbox) -> None:
     async with world(warm_deno, response_bytes=2_000_000, websockets=2) as found:
         [big, endless] = await found.ask((found.url("/big"), []), (found.url("/endless"), []))

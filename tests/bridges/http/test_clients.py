@@ -290,6 +290,7 @@ class CountedTokens(ExecutionTokens):
         return claims
 
 
+@pytest.mark.matrix("guest/test_http_runtime.py renews tokens in the gate; here a whole program outlives them")
 def test_a_program_outlives_its_tokens(tmp_path: Path) -> None:
     counted = CountedTokens()
 

@@ -43,6 +43,7 @@ def descriptors(corral: Corral, folder: Path) -> bytes:
     return (folder / "tools.bin").read_bytes() + b"\x0a" + length + bridge
 
 
+@pytest.mark.matrix("TestConnect speaks the protocol in the gate; here the client of its makers does")
 def test_connect_node(served: Served, tmp_path: Path) -> None:
     execution = served.grant(limits=Limits(calls=1_000))
     made = Corral([*more_tools(), Waiting().tool], check=False)

@@ -83,6 +83,7 @@ async def test_an_agent_mends_a_repository(run: Any, tmp_path: Path) -> None:
         check(await run(shell))
 
 
+@pytest.mark.matrix("agents mend a repository in a shell in the gate; here it is that of a session")
 @pytest.mark.parametrize("run", [with_langchain, with_pydantic_ai])
 async def test_an_agent_mends_a_repository_in_the_shell_of_its_session(run: Any) -> None:
     files = [Mount("/workspace", Scratch())]
