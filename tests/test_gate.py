@@ -34,7 +34,7 @@ MATRIX: dict[str, int] = {
     "running": 55,
     "sandboxes": 21,
     "security": 27,
-    "sessions": 57,
+    "sessions": 58,
     "shells": 441,
     "soak": 4,
     "sources": 12,
