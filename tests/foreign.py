@@ -31,6 +31,7 @@ __all__ = [
     "graphiql_packages",
     "npm_folder",
     "npm_imports",
+    "ray_folder",
     "run_deno",
 ]
 
@@ -97,6 +98,20 @@ OLD_SERVERS = _OLD_MCP / "bin"
 
 CHROMIUM = Path(sys.prefix) / "chromium"
 """The folder of a headless Chromium: `chromium`, its libraries in `lib`, and fonts."""
+
+
+def ray_folder() -> Path:
+    """Returns a folder with Ray and what it needs beside this environment. Only the matrix installs it: 240 MB."""
+    folder = Path(sys.prefix) / "ray"
+    if not folder.exists():
+        locked = Path("requirements-dev.txt").read_text(encoding="utf-8").splitlines()
+        packages = [line for line in locked if line.startswith(("ray==", "msgpack=="))]
+        part = folder.with_suffix(".part")
+        shutil.rmtree(part, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(part)]
+        subprocess.run([*pip, *packages], check=True)
+        part.rename(folder)
+    return folder
 
 
 def deno_environment() -> dict[str, str]:

@@ -14,7 +14,7 @@ MATRIX: dict[str, int] = {
     "chat": 10,
     "checking": 30,
     "cli": 24,
-    "cluster": 44,
+    "cluster": 45,
     "docs": 15,
     "doctor": 2,
     "e2e": 138,

@@ -17,6 +17,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "e2b": "corral.shells.sandboxes.shell:E2BSandbox",
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.automatic:PythonSandbox",
+        "ray": "corral.cluster:RaySandbox",
         "typescript": "corral.sandboxes.automatic:TypeScriptSandbox",
         "vercel": "corral.shells.sandboxes.shell:VercelSandbox",
         "wasm": "corral.sandboxes.wasm:WasmSandbox",

@@ -1,5 +1,6 @@
-"""Programs on other machines: `WorkerSandbox` at the host, and `corral worker` there."""
+"""Programs on other machines: `WorkerSandbox` and `RaySandbox` at the host, and `corral worker` there."""
 
 from corral.cluster.provider import WorkerSandbox
+from corral.cluster.ray import RaySandbox
 
-__all__ = ["WorkerSandbox"]
+__all__ = ["RaySandbox", "WorkerSandbox"]
