@@ -81,6 +81,8 @@ class Space:
     """Working directory of programs."""
     mapped: bool = False
     """True if guests see the sources at the host's paths, and translate programs' paths to them."""
+    served: bool = False
+    """True if it was made for engines that see no directories and ask the host for each file."""
 
     @property
     def mounts(self) -> tuple[tuple[str, bool], ...]:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from corral import ConfigError, Corral
+from corral import ConfigError, Corral, Limits
 from corral.packages import NpmPackages
 from corral.sandboxes import CPythonSandbox, DenoSandbox
 from tests.foreign import PACKAGES
+from tests.packages.conftest import add
 
 pytestmark = pytest.mark.anyio
 other_jail = pytest.mark.matrix("each tier and `fork` are in the gate; another pair, or a process of its own")
@@ -167,6 +168,30 @@ async def test_a_program_imports_a_package(corral: Corral, name: str) -> None:
     assert (result.error, result.value) == (None, expected)
     assert result.checked
     assert not result.diagnostics
+
+
+WITHOUT_STREAMS = sorted(PROGRAMS.keys() - {"modules of node"})
+
+
+@pytest.mark.matrix("the same programs and packages in WebAssembly")
+async def test_programs_in_webassembly_import_packages() -> None:
+    packages = NpmPackages(PACKAGES)
+    limits = Limits(cpu_seconds=60, wall_seconds=120)
+    async with Corral([add], sandbox={"typescript": "wasm"}, packages=packages, check=False, limits=limits) as corral:
+        for name in WITHOUT_STREAMS:
+            result = await corral.execute(PROGRAMS[name][0])
+            assert (name, result.error, result.value) == (name, None, PROGRAMS[name][1])
+        result = await corral.execute(
+            'import { sumBy } from "lodash"; import path from "path"; import zlib from "zlib";\n'
+            "const names = [path.join('a', '..', 'b.c'), path.extname('x.tar.gz'), path.relative('/a/b', '/a/c')];\n"
+            "try { sumBy([1], () => { throw new Error('own') }) } catch (error) { names.push(error.stack.split('\\n').length) }\n"
+            "try { zlib.gzipSync('x') } catch (error) { names.push(error.message) }\nreturn names"
+        )
+        assert result.error is None
+        lacking = 'module "zlib" is not available to programs: zlib.gzipSync() was not done; this engine lacks it'
+        assert result.value[:3] == ["b.c", ".gz", "../c"]
+        assert result.value[3] == 3  # its message and two frames of its own
+        assert result.value[4].startswith(lacking)
 
 
 UNKNOWN = (

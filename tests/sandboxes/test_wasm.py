@@ -32,7 +32,7 @@ from corral.checking.servers.specs import GLOBALS
 from corral.concurrency.threads import run_in_own_thread
 from corral.containment import Tier
 from corral.egress import Network
-from corral.errors import ConfigError, MissingExtra, StartFailed
+from corral.errors import MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
 from corral.sandboxes import DenoSandbox, LocalGuest, SandboxProvider, wasm, wasm_image
 from corral.sandboxes.automatic import TypeScriptSandbox
@@ -40,6 +40,7 @@ from corral.sandboxes.jailed import guest_starter
 from corral.sandboxes.jailed.fork_provider import ForkProvider
 from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.wasm import LACKS, WasmSandbox
+from corral.sessions import Directory, Mount, Scratch
 from corral.types import Owner, SandboxConfig
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
@@ -477,30 +478,130 @@ async def test_programs_that_start_together_count_as_one_failure_of_the_jail(mon
     assert sandbox._retries._pause == 2 * guest_starter._RETRY_SECONDS
 
 
-async def test_no_program_loses_its_packages_or_files_to_a_late_deno() -> None:
-    sandbox = TypeScriptSandbox(_LateDeno(pool_size=0))
-    late = "did not report that it is ready"
-    for config in (SandboxConfig(modules=True), SandboxConfig(durable=True)):
-        with pytest.raises(StartFailed, match=late):
-            await sandbox.start(config.model_copy(update={"required_tier": "landlock"}))
-    corral = Corral(sandbox={"typescript": sandbox}, check=False, sessions=Sessions())
-    with pytest.raises(StartFailed, match=late):
-        async with corral.session() as session:
-            await session.execute("return 1")
+async def test_a_late_deno_costs_no_program_its_packages_or_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_starter, "_RETRY_SECONDS", 0.0)
+    sandbox = TypeScriptSandbox(deno := _LateDeno(pool_size=0))
+    with pytest.raises(StartFailed, match="did not report that it is ready"):
+        await sandbox.start(SandboxConfig(durable=True, required_tier="landlock"))
     assert sandbox.name == "deno"  # nothing has started elsewhere yet
+    await (await sandbox.start(SandboxConfig(modules=True, required_tier="landlock"))).aclose()
+    assert sandbox.name == "wasm"
+    corral = Corral(sandbox={"typescript": sandbox}, check=False, sessions=Sessions())
+    engine = "return [typeof ReadableStream, require('fs').readdirSync('.')]"
+    async with corral.session() as session:
+        await session.files.write_text("a", "x")
+        deno.is_late = False
+        assert (await corral.execute("return typeof ReadableStream")).value == "function"
+        assert (await session.execute(engine)).value == ["undefined", ["a"]]  # its directories were not made for Deno
 
 
-async def test_what_the_engine_lacks_is_refused_with_one_message(warm_wasm: WasmSandbox) -> None:
-    config = SandboxConfig(modules=True, required_tier="landlock")
-    with pytest.raises(StartFailed) as raised:
-        await warm_wasm.start(config)
-    assert str(raised.value) == "sandbox 'wasm' has neither packages nor files of a session"
+# --- files of a session
+
+WAYS_OUT = """
+import fs from "fs";
+const outcomes = {}, uses = {
+  read: (path) => fs.readFileSync(path), list: (path) => fs.readdirSync(path), stat: (path) => fs.statSync(path), open: (path) => fs.openSync(path, "r+"),
+  write: (path) => fs.writeFileSync(path, "x"), append: (path) => fs.appendFileSync(path, "x"), make: (path) => fs.mkdirSync(path + "/d", { recursive: true }),
+  new: (path) => fs.writeFileSync(path + "/new", "x"), copy: (path) => fs.cpSync(path, "copy", { recursive: true }), into: (path) => fs.copyFileSync("plain", path),
+};
+for (const [name, use] of Object.entries(uses)) for (const path of PATHS) {
+  try { outcomes[`${name} ${path}`] = `done: ${use(path)}`; } catch (error) { outcomes[`${name} ${path}`] = error.code ?? `${error}`; }
+}
+return outcomes;
+"""
 
 
-async def test_files_of_a_session_are_refused(warm_wasm: WasmSandbox) -> None:
-    with pytest.raises(ConfigError, match="do not support sessions"):
-        async with Corral(sandbox=warm_wasm, check=False, sessions=Sessions()).session() as session:
-            await session.execute("return 1")
+async def test_files_of_a_session_are_asked_of_the_host(warm_wasm: WasmSandbox, tmp_path: Path) -> None:
+    (tmp_path / "given").write_text("one")
+    mounts = [Mount("/workspace", Scratch(bytes=1 << 16, files=20)), Mount("/in", Directory(tmp_path))]
+    limits = Limits(tool_input_bytes=20_000)  # so that a file is written in parts
+    corral = Corral(sandbox=warm_wasm, check=False, limits=limits)
+    async with corral.session(files=mounts, languages=["typescript"]) as session:
+        result = await session.execute("""
+import fs from "fs"; import { readFile, writeFile } from "node:fs/promises";
+fs.writeFileSync("large", new Uint8Array(40_000).fill(7)); await writeFile("a/../b.txt", await readFile("/in/given", "utf8") + " two");
+const refused = ["/in/new", "/in/../etc/passwd", "none"].map((path) => { try { path === "/in/new" ? fs.writeFileSync(path, "") : fs.readFileSync(path) } catch (error) { return error.message } });
+const [full, late] = [() => fs.writeFileSync("more", new Uint8Array(40_000)), () => fs.readFileSync("large").at(-1)].map((act) => { try { return act() } catch (error) { return error.code } });
+return [fs.readFileSync("b.txt", "utf8"), refused, full, late];
+""")
+        assert result.error is None
+        places = "programs see the files in /workspace, /in (read-only)"
+        denied = [f"EACCES: permission denied, open '{path}': {places}" for path in ("/in/new", "/in/../etc/passwd")]
+        assert result.value == ["one two", [*denied, "ENOENT: no such file or directory, open 'none'"], "ENOSPC", 7]
+        assert result.files is not None
+        assert {"/workspace/b.txt", "/workspace/large"} <= set(result.files.created)
+
+
+@pytest.mark.matrix("each operation and each way out; the gate has one of each, and tests/sessions the host's half")
+async def test_no_operation_on_files_leads_out_of_the_directories(warm_wasm: WasmSandbox, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("secret")
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "plain").write_text("x")
+    for name, target in {
+        "l": outside,
+        "f": outside / "secret",
+        "up": Path(".."),
+        "p": Path("/proc/self/environ"),
+    }.items():
+        (given / name).symlink_to(target)
+    os.mkfifo(given / "fifo")
+    paths = [
+        "l",
+        "f",
+        "up/outside",
+        "l/secret",
+        "p",
+        "fifo",
+        "..",
+        "../outside/secret",
+        "/etc/passwd",
+        "/",
+        "//proc/self/mem",
+    ]
+    paths += ["plain/../../outside", "x\0y", "a" * 300, "b/" * 3000, "/in/../outside/secret", "file:///etc/passwd"]
+    async with Corral(sandbox=warm_wasm, check=False, limits=Limits(wall_seconds=60)).session(
+        files=[Mount("/in", Directory(given), writable=True)], languages=["typescript"]
+    ) as session:
+        listed = sorted(each for each in tmp_path.rglob("*") if given not in each.parents)
+        harmless = {"stat fifo", *(f"{name} file:///etc/passwd" for name in ("make", "new", "copy"))}
+        result = await session.execute(WAYS_OUT.replace("PATHS", json.dumps(paths)))
+        assert result.error is None
+        assert {
+            name
+            for name, outcome in result.value.items()
+            if (outcome.startswith("done") and name not in harmless) or "secret" in outcome
+        } == set()
+        assert sorted(each for each in tmp_path.rglob("*") if given not in each.parents) == listed
+        assert (outside / "secret").read_text() == "secret"
+
+
+@pytest.mark.matrix("bounds of files beyond those that the gate has")
+async def test_files_are_bounded_by_memory_time_and_quota(warm_wasm: WasmSandbox, tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1 << 34)
+    limits = Limits(wall_seconds=60, memory_mb=32)
+    mounts = [Mount("/workspace", Scratch(bytes=1 << 20, files=20)), Mount("/in", Directory(tmp_path))]
+    async with Corral(sandbox=warm_wasm, check=False, limits=limits).session(
+        files=mounts, languages=["typescript"]
+    ) as session:
+
+        async def error_of(source: str, **more: Any) -> Any:
+            result = await session.execute(f'import fs from "fs"; {source}', **more)
+            return result.error and (result.error.code, result.error.message)
+
+        code, _ = await error_of('fs.readFileSync("/in/huge")')
+        assert code == "memory_exceeded"
+        assert await error_of('return fs.readSync(fs.openSync("/in/huge"), Buffer.alloc(10), 0, 10, 2 ** 33)') is None
+        _, message = await error_of("for (let n = 0; ; n++) fs.writeFileSync(`${n}`, '')")
+        assert message == "ENOSPC: no space left on device, open '20': this mount is full"
+        forever = "for (;;) try { fs.readdirSync('.') } catch {}"
+        code, message = await error_of(forever, limits=Limits(cpu_seconds=0.3, wall_seconds=60))
+        assert (code, message) == ("program_timeout", "the program used up its 0.3 s of processor time")
+        calls = "await Promise.all(Array.from({ length: 300 }, (_, n) => fs.promises.stat('0')))"
+        assert await error_of(calls) is None
 
 
 # --- the server

@@ -57,6 +57,8 @@ _PROCESS = (
     "durable",
     "engine",
     "run",
+    "file_api",
+    "loader",
     "frames",
     "process/files",
     "process/http",
@@ -87,6 +89,8 @@ _WASM = (
     *(f"platform/{name}" for name in _PLATFORM),
     "wasm/engine",
     *(name for name in _PROCESS[: _PROCESS.index("frames")] if name not in ("engine", "platform/timers")),
+    "wasm/files",
+    "wasm/built_ins",
     "wasm/main",
 )
 """Modules of the guest in WebAssembly. The platform comes first, because the others use it while they load."""

@@ -190,6 +190,7 @@ async def open_space(
             file_bytes=max((place.bytes + 1 for place in places if place.writable), default=0),
             overlaid=overlaid,
             mapped=tier != "namespaces",
+            served=not guests,
             home=next((place.inside for place in places if place.writable), places[0].inside if places else "/"),
         )
         opened.owner = (user, user) if user is not None else None

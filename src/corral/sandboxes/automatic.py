@@ -85,6 +85,8 @@ class AutomaticSandbox(SandboxProvider):
     ) -> T:
         if config.durable and can_limit:  # it can only continue in the same engine
             return await action(self._jailed, config)
+        if config.space is not None and config.space.served and self._without is not None:
+            return await action(self._without, config)  # others may not see its directories
         if self._chosen is None or (self._is_replaced and can_limit and self._retries.begin()):
             required = "landlock" if config.required_tier == "none" else config.required_tier
             try:

@@ -31,17 +31,17 @@ from corral.arguments import checked
 from corral.concurrency.forks import finalize_in_owner
 from corral.concurrency.threads import run_shielded_in_thread, thread_safe_scheduler
 from corral.containment import TIERS, ContainmentKind, Tier
-from corral.errors import StartFailed
-from corral.guest import FrameKind, RuntimeDirectory, encode_frame, wasm_server
+from corral.errors import ProgramTimeout, StartFailed
+from corral.guest import FrameKind, RuntimeDirectory, encode_frame, encode_value, wasm_server
 from corral.guest.python.frames import NO_NONCE, PROTOCOL
 from corral.guest.wasm.server import CREDIT, DATA, END, MESSAGE, MOST_AT_ONCE, OPEN, PIPES, TOTAL_MB, WINDOW_BYTES
 from corral.jail import Mount
 from corral.jail.process import can_limit
-from corral.jail.spaces import SpaceHost
 from corral.logs import get_logger
 from corral.rendering.full_text import escape_hidden
-from corral.sandboxes.base import Sandbox, below_required_tier
+from corral.sandboxes.base import Job, Sandbox, below_required_tier
 from corral.sandboxes.channel import ChannelLost, GuestChannel, PostMortem
+from corral.sandboxes.framed.exits import failed_exit
 from corral.sandboxes.framed.link import ChannelLink
 from corral.sandboxes.framed.provider import Connected
 from corral.sandboxes.jailed.fork_provider import ForkProvider
@@ -59,7 +59,8 @@ from corral.sandboxes.jailed.provider import LocalGuest
 from corral.sandboxes.jailed.python_runtime import installation
 from corral.sandboxes.pool import Box, OwnedBoxes, Pool
 from corral.sandboxes.wasm_image import engine_parts, image_folder
-from corral.types import LIMITS_OF_SANDBOXES, Language, SandboxConfig
+from corral.sessions.files import FileService
+from corral.types import LIMITS_OF_SANDBOXES, CallRequest, Endpoint, Exit, Language, PipeEndpoint, Reply, SandboxConfig
 
 logger = get_logger("corral.sandboxes")
 T = TypeVar("T")
@@ -468,12 +469,44 @@ class _InPlainServer(Connected):
                 server.leave()
 
 
+class _WithFiles(Sandbox):
+    """Sandbox whose program asks the host for the files of its session."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.containment = sandbox.containment
+        self._sandbox = sandbox
+
+    async def execute(self, job: Job, bridge: Endpoint) -> Exit:
+        assert isinstance(bridge, PipeEndpoint)
+        assert job.files is not None
+        handler, seconds = bridge.handler, job.limits.cpu_seconds
+        files = FileService(job.files, seconds, encode_value)
+
+        async def handle(request: CallRequest) -> Reply:
+            if request.tool == FileService.NAME:
+                return Reply(encoded=await files.answer(request.input))
+            return await handler(request)
+
+        job = replace(
+            job,
+            services=(*job.services, FileService.NAME),
+            mounts=tuple((path, writable, None) for path, writable, _ in job.mounts),
+        )
+        exit = await self._sandbox.execute(job, replace(bridge, handler=handle))
+        if files.is_out_of_time:
+            return failed_exit(ProgramTimeout(f"the program used up its {seconds:g} s of processor time"))
+        return exit
+
+    async def aclose(self) -> None:
+        await self._sandbox.aclose()
+
+
 @checked
 class WasmSandbox(ForkProvider):
     """Runs programs in QuickJS in WebAssembly, each in a fresh instance.
 
-    It starts programs faster than other engines. Programs compute slower than in V8, and have no streams, files or npm
-    packages: docs/wasm.md has the whole list.
+    It starts programs faster than other engines. Programs compute slower than in V8, and have no streams: docs/wasm.md
+    has the whole list.
 
     `tier` selects the jail of the processes that hold the instances. Each process serves one user of one organization.
     "auto" uses the best one that this system supports, and at least the required one. Where no jail starts, as on macOS
@@ -501,6 +534,7 @@ class WasmSandbox(ForkProvider):
             durable=True,
             saves=True,
             enforces=LIMITS_OF_SANDBOXES,  # also without a jail
+            modules=True,
             lacks=LACKS,
         )
         self._runtime = RuntimeDirectory(wasm_server)
@@ -522,13 +556,12 @@ class WasmSandbox(ForkProvider):
 
     @override
     async def start(self, config: SandboxConfig) -> Sandbox:
-        _expect_programs_only(config)
-        return await self._in_jail_or_plain(super().start, self._start_plain, config)
+        sandbox = await self._in_jail_or_plain(super().start, self._start_plain, _of_programs(config))
+        return sandbox if config.space is None else _WithFiles(sandbox)
 
     @override
     async def guest(self, config: SandboxConfig) -> LocalGuest:
-        _expect_programs_only(config)
-        return await super().guest(config)
+        return await super().guest(_of_programs(config))
 
     async def _in_jail_or_plain(
         self,
@@ -592,17 +625,21 @@ class WasmSandbox(ForkProvider):
         await run_shielded_in_thread(lambda: _close_plain(self._plain_servers, self._plain_pool, self._runtime))
 
     @override
-    async def space_host(self, config: SandboxConfig) -> SpaceHost | None:
-        return None
+    async def placement(self, config: SandboxConfig) -> None:  # type: ignore[override]
+        """Returns None: every tier has files, because programs ask the host for them."""
+
+    @override
+    async def prepare_space(self, config: SandboxConfig) -> None:
+        await self.warm(_of_programs(config))
 
     @override
     async def _new_server(self, config: SandboxConfig) -> ForkServer:
         return _InstanceServer(await self._new_guest(config))
 
 
-def _expect_programs_only(config: SandboxConfig) -> None:
-    if config.modules:  # asked of a provider before it was replaced by this one
-        raise StartFailed("sandbox 'wasm' has neither packages nor files of a session")
+def _of_programs(config: SandboxConfig) -> SandboxConfig:
+    """Returns the settings of a server, which has neither the files nor the packages of its programs."""
+    return config.model_copy(update={"space": None, "modules": False, "preloads": None})
 
 
 def _close_plain(

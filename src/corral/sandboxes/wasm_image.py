@@ -36,7 +36,7 @@ if TYPE_CHECKING or sys.platform != "win32":
 logger = get_logger("corral.sandboxes")
 
 _BAKE_SECONDS = 300
-_FUNCTIONS = ("send", "answer")
+_FUNCTIONS = ("send", "answer", "receive", "evaluate")
 """Functions of the server that guests call."""
 _making = threading.Lock()
 """Held while an image is made, for minutes on a slow machine."""

@@ -8,11 +8,13 @@ import itertools
 import mmap
 import os
 import tarfile
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from corral.arguments import checked
@@ -21,8 +23,20 @@ from corral.jail.workers import WorkerError, run_in_worker
 from corral.results import FileChanges
 from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
 from corral.sessions.tree import Entry, EntryKind, FileTree, Usage
+from corral.types import EncodedValue
 
 _PIECE_BYTES = 1 << 18
+_SERVICE_BYTES = 1 << 19
+"""Maximum bytes that `FileService` reads at once."""
+_ANSWER_BYTES = 4_000_000
+_FLAGS = ("w", "wx", "a", "ax")
+_MOST_OFFSET = 1 << 53
+PROGRAM_REASONS = {
+    errno.ENOSPC: "this mount is full",
+    errno.ELOOP: "it is a link, or behind one, and links are not followed",
+    errno.EINVAL: "it is not a regular file, or would be moved into itself",
+    errno.EBUSY: "a mount point cannot be removed or replaced",
+}
 
 
 def pack(files: FileTree, folder: Sequence[str], entries: Iterable[Entry]) -> Iterator[bytes]:
@@ -430,11 +444,23 @@ class ProgramFiles:
             raise _error(errno.ENOENT)
         return data
 
-    def write(self, path: str, data: bytes, *, append: bool) -> None:
-        """Writes a file in place, or creates it in an existing folder."""
+    def read_part(self, path: str, offset: int, size: int) -> bytes:
+        """Returns up to `size` bytes of a regular file, from an offset."""
+        tree, parts = self._find(path)
+        self._expect(tree, parts)
+        if (data := tree.files.read_part(parts, offset, size)) is None:
+            raise _error(errno.ENOENT)
+        return data
+
+    def write(
+        self, path: str, data: bytes, *, append: bool, offset: int | None = None, exclusive: bool = False
+    ) -> None:
+        """Writes a file in place, or creates it in an existing folder: see `FileTree.write_in_place`."""
         tree, parts = self._find(path, writes=True)
         with _bounded(f"a file here can have at most {self._file_bytes:,} bytes"):
-            tree.files.write_in_place(parts, data, append=append, max_bytes=self._file_bytes)
+            tree.files.write_in_place(
+                parts, data, append=append, max_bytes=self._file_bytes, offset=offset, exclusive=exclusive
+            )
 
     def expect_file(self, path: str) -> None:
         """Raises an error unless the path is a regular file."""
@@ -457,6 +483,14 @@ class ProgramFiles:
         """Removes a file, or an empty folder."""
         tree, parts = self._find(path, writes=True)
         tree.files.remove_one(parts, directory=directory)
+
+    def remove_all(self, path: str) -> None:
+        """Removes a folder with its content."""
+        tree, parts = self._find(path, writes=True)
+        if not parts:
+            raise OSError(errno.EBUSY, "a mount point cannot be removed")
+        if not tree.files.remove(parts):
+            raise _error(errno.ENOENT)
 
     def rename(self, path: str, target: str) -> None:
         """Moves a file or folder within its mount."""
@@ -522,3 +556,78 @@ def _bounded(reason: str) -> Generator[None]:
 
 def _error(number: int) -> OSError:
     return OSError(number, os.strerror(number))
+
+
+class FileService:
+    """Host service of an execution whose engine sees no directories: the program's requests, as they arrive.
+
+    A request is `[operation, path, ...]`; the answer is a value, or the error as code, text and reason. The processor
+    time of all requests is limited to `cpu_seconds`; later ones fail.
+    """
+
+    NAME = "$files"
+
+    def __init__(self, files: ProgramFiles, cpu_seconds: float, encode: Callable[[object], EncodedValue]) -> None:
+        self._files = files
+        self._encode = encode
+        self._cpu_seconds = cpu_seconds
+        self._used = 0.0
+        self._busy = anyio.Lock()
+
+    @property
+    def is_out_of_time(self) -> bool:
+        return self._used >= self._cpu_seconds
+
+    async def answer(self, request: object) -> EncodedValue:
+        """Performs a request. One at a time, so that one program takes one thread."""
+        async with self._busy:
+            return await anyio.to_thread.run_sync(self._measured, request)
+
+    def _measured(self, request: object) -> EncodedValue:
+        start = time.thread_time()
+        try:
+            answer = self._encode(self._answer(request))
+            if len(answer.text) > _ANSWER_BYTES:
+                return self._encode({"error": ["E2BIG", "argument list too long", "the list is too long"]})
+            return answer
+        finally:
+            self._used += time.thread_time() - start
+
+    def _answer(self, request: object) -> dict[str, object]:
+        try:
+            if self.is_out_of_time:
+                raise OSError(errno.ETIME, "the program has used up its processor time")
+            return {"value": self._perform(request)}
+        except OSError as error:
+            number = error.errno or errno.EIO
+            text = os.strerror(number)
+            reason = error.strerror if error.strerror not in (None, text) else PROGRAM_REASONS.get(number, "")
+            return {"error": [errno.errorcode.get(number, "EIO"), f"{text[:1].lower()}{text[1:]}", reason]}
+
+    def _perform(self, request: object) -> object:
+        files = self._files
+        match request:
+            case ["stat", str() as path]:
+                entry = files.stat(path)
+                return [entry.kind, entry.size, entry.modified / 1e6, entry.inode]
+            case ["list", str() as path, bool() as recursive]:
+                return [[entry.path, entry.kind] for entry in files.list(path, recursive=recursive)]
+            case ["read", str() as path, int() as offset, int() as size] if 0 <= offset < _MOST_OFFSET:
+                return files.read_part(path, offset, min(max(size, 0), _SERVICE_BYTES))
+            case ["write", str() as path, bytes() as data, str() as flag] if flag in _FLAGS:
+                files.write(path, data, append=flag[0] == "a", exclusive=flag[1:] == "x")
+            case ["write", str() as path, bytes() as data, int() as offset] if 0 <= offset < _MOST_OFFSET:
+                files.write(path, data, append=False, offset=offset)
+            case ["mkdir", str() as path, bool() as parents]:
+                files.make_directory(path, parents=parents, exist_ok=parents)
+            case ["remove", str() as path, "tree"]:
+                files.remove_all(path)
+            case ["remove", str() as path, "file"]:
+                files.remove(path, directory=False)
+            case ["remove", str() as path, "directory"]:
+                files.remove(path, directory=True)
+            case ["rename", str() as path, str() as target]:
+                files.rename(path, target)
+            case _:
+                raise _error(errno.EINVAL)
+        return None

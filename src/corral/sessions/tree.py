@@ -95,6 +95,19 @@ class FileTree:
         if last:
             os.close(self._root)
 
+    def read_part(self, path: Sequence[str], offset: int, size: int) -> bytes | None:
+        """Returns up to `size` bytes of a regular file from an offset; None if it does not exist. Raises the errors of
+        `read`, except EFBIG."""
+        with self._acting():
+            descriptor = self._find(path, os.O_RDONLY)
+            if descriptor is None:
+                return None
+            try:
+                _regular(descriptor)
+                return os.pread(descriptor, size, offset)
+            finally:
+                os.close(descriptor)
+
     def read(self, path: Sequence[str], max_bytes: int) -> bytes | None:
         """Returns the content of a regular file; None if it does not exist.
 
@@ -144,20 +157,36 @@ class FileTree:
             finally:
                 os.close(parent)
 
-    def write_in_place(self, path: Sequence[str], data: bytes, *, append: bool, max_bytes: int) -> None:
+    def write_in_place(
+        self,
+        path: Sequence[str],
+        data: bytes,
+        *,
+        append: bool,
+        max_bytes: int,
+        offset: int | None = None,
+        exclusive: bool = False,
+    ) -> None:
         """Appends to a file or overwrites its content in place. Creates it in an existing folder.
 
+        With an `offset`, the file has to exist, and only the part from there is overwritten. With `exclusive`, the file
+        must not exist.
+
         Raises:
-            OSError: EFBIG once the file has `max_bytes`, ENOENT and ENOTDIR if its folder is missing, EISDIR, ELOOP,
-                EINVAL.
+            OSError: EFBIG once the file has `max_bytes`, ENOENT and ENOTDIR if its folder is missing, EEXIST, EISDIR,
+                ELOOP, EINVAL.
         """
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else 0) | _SAFELY
+        flags = os.O_WRONLY | (os.O_APPEND if append else 0) | (os.O_EXCL if exclusive else 0) | _SAFELY
+        flags |= os.O_CREAT if offset is None else 0
         with self._acting():
             self._expect_regular(path)
-            descriptor = self._open(path, flags, 0o644)
+            descriptor = self._open(path, flags, 0o644 if flags & os.O_CREAT else 0)
             try:
-                left = max_bytes - (_regular(descriptor).st_size if append else 0)
-                if not append:
+                status = _regular(descriptor)
+                left = max_bytes - (status.st_size if append else offset or 0)
+                if offset is not None:
+                    os.lseek(descriptor, min(offset, max_bytes), os.SEEK_SET)
+                elif not append:
                     os.ftruncate(descriptor, 0)
                 _write(descriptor, data[: max(0, left)])
                 if len(data) > left:

@@ -69,6 +69,8 @@ export interface Host {
   /** Appends a frame of this run, to be sent by the next `flush`. */
   send(kind: number, tagged: boolean, payload: string): void;
   flush(): void;
+  /** Blocks until frames have arrived, and handles them. Throws if the reply to the call `sequence` cannot be read. */
+  receive?(sequence: number): void;
   /** Called when the program has its outcome, and the run may be over. */
   concluded(): void;
   now(): number;
@@ -264,7 +266,8 @@ export class Run {
     if (stringify(env) !== stringify(start.env)) {
       defineGlobal("process", freeze({ ...this.#loader?.process, env: freeze(assign(create(null) as object, start.env)) }));
     }
-    this.#loader?.next?.(start);
+    if (this.#loader === undefined) this.#addLoader();
+    else this.#loader.next?.(start);
   }
 
   /** Adds the globals of this run to a scope that has only the language and the platform. */
@@ -283,6 +286,10 @@ export class Run {
       defineGlobal("process", Object.freeze({ env }));
     }
     this.#addNetwork();
+    this.#addLoader();
+  }
+
+  #addLoader(): void {
     const loader = this.#loader = this.#host.load?.(this.start);
     if (loader) {
       defineGlobal("process", loader.process);
@@ -339,6 +346,15 @@ export class Run {
    */
   service(name: string, input: unknown, boundary: (...args: never[]) => unknown): Promise<unknown> {
     return this.#calls.service(name, input, boundary);
+  }
+
+  /** Calls a service of the host, and blocks until its reply. */
+  serviceNow(name: string, input: unknown): unknown {
+    return this.#calls.serviceNow(name, input, (sequence) => {
+      this.#host.flush();
+      this.#host.receive!(sequence);
+      return !this.#stopped;
+    });
   }
 
   enter(program: Program): void {

@@ -481,6 +481,37 @@ export class Calls {
     }
   }
 
+  /**
+   * Calls a service of the host and blocks until its reply, where the engine can. `receive` blocks until frames were
+   * handled; it returns false once no reply will come, and throws if that to `sequence` cannot be read. Throws the
+   * errors of a call.
+   */
+  serviceNow(name: string, content: unknown, receive: (sequence: number) => boolean): unknown {
+    const goesOn = (sequence = 0): boolean => !this.#abandoned && receive(sequence);
+    const input = encodeValue(content, "input", this.#limits.inputBytes, this.#limits.plain);
+    let settled: { value?: unknown; error?: unknown } | undefined;
+    const pending: PendingCall = {
+      promise: new CallPromise(() => {}),
+      resolve: (value) => void (settled = { value }),
+      reject: (error) => void (settled = { error }),
+    };
+    const call: Call = { sequence: 0, tool: name, site: { stack: "" }, observed: true, left: false, service: true, error: null, pending, stream: undefined };
+    while (this.inFlight >= this.#limits.callsInFlight && !this.#isOver && goesOn());
+    if (!this.#isOver) {
+      this.#servicesPending += 1;
+      this.#leave(call, stringify(name), input);
+      try {
+        while (settled === undefined && goesOn(call.sequence));
+      } catch (error) {
+        this.settle([call.sequence, true]);
+        throw error;
+      }
+    }
+    if (settled === undefined) throw callFailure("cancelled", "ExecutionCancelled", `${name}: the program had ended`, call.site);
+    if ("error" in settled) throw settled.error;
+    return settled.value;
+  }
+
   /** Makes a call; `path` is the tool's path as JSON. */
   #submit(tool: string, path: string, input: Encoded, site: Site, service = false): Promise<unknown> {
     const call: Call = { sequence: 0, tool, site, observed: service, left: this.#left && !service, service, error: null, pending: undefined, stream: undefined };

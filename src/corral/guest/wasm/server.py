@@ -135,6 +135,10 @@ class _Connection(Protocol):
         """Returns the bytes that have arrived; none if the host has closed it. Call it only if it is ready."""
         ...
 
+    def wait(self) -> None:
+        """Blocks until it is ready, or until `receive` blocks in its place."""
+        ...
+
     def sendall(self, data: bytes, /) -> None: ...
     def is_gone(self) -> bool:
         """True once the host has closed it."""
@@ -185,6 +189,9 @@ class _SocketConnection:
             return self._connection.recv(_READ_BYTES)
         except ConnectionError:
             return b""
+
+    def wait(self) -> None:
+        """Does nothing, because `receive` blocks."""
 
     def is_gone(self) -> bool:
         poll = select.poll()
@@ -270,6 +277,10 @@ class _PipedConnection:
             data = bytes(self._received)
             self._received.clear()
             return data
+
+    def wait(self) -> None:
+        with self._changed:
+            self._changed.wait_for(self.has_input)
 
     def has_input(self) -> bool:
         """True if something has arrived, or the host has closed it."""
@@ -419,6 +430,14 @@ class _Guest:
             (self.seconds_left,) = _SECONDS.unpack_from(read)
             del read[: _SECONDS.size]
         return [] if self.seconds_left is None else self._complete()
+
+    def await_frames(self) -> list[bytes]:
+        """Waits for frames within a turn. If that takes long, another thread serves the other executions."""
+        assert self._connection is not None
+        while True:
+            self._connection.wait()
+            if frames := self._receive():
+                return frames
 
     def _settle(self) -> float | None:
         """Runs all microtasks. Returns the seconds until a timer is due, or None if there is none."""
@@ -615,6 +634,19 @@ class _Guest:
         except WasmError:
             return "an error"
 
+    def evaluate(self, script: bytes) -> int:
+        """Evaluates a script while the guest runs. Returns the handle of its value, or of the error."""
+        instance, out = self.instance, self._handles["out"]
+        address = instance.call("qjs_alloc", len(script))
+        if not address:
+            raise Trapped("there is no memory for a script")
+        instance.write(address, script)
+        failed = instance.call("eval_code", address, len(script), out)
+        instance.call("qjs_free", address, len(script))
+        if failed and instance.call("last_exception", out):
+            raise Trapped("a script failed without an error")
+        return int.from_bytes(instance.read(out, 4), "little")
+
     def grant_reserve(self) -> bool:
         """Returns True, and the memory to report it, if the program has used up its memory."""
         if self.instance.size < self._server.memory_bytes * _FULL:
@@ -805,11 +837,19 @@ class _Server:
             raise Trapped("the guest called its server with another number of arguments")
         handle = int.from_bytes(instance.read(arguments, 4), "little")
         data = bytes_in(instance, handle)
-        if instance.read(name, size) == b"send":
-            guest.send(data)
-            answer(address, instance.call("new_undefined"))
-            return
-        reply = _answer(guest, data.decode("utf-8", "replace")).encode("utf-8", "surrogatepass")
+        match instance.read(name, size):
+            case b"send":
+                guest.send(data)
+                answer(address, instance.call("new_undefined"))
+                return
+            case b"evaluate":
+                answer(address, guest.evaluate(data))
+                return
+            case b"receive":
+                frames = guest.await_frames()
+                reply = (b"1" if len(frames) == 1 else b"+") + b"\n".join(frames)
+            case _:
+                reply = _answer(guest, data.decode("utf-8", "replace")).encode("utf-8", "surrogatepass")
         place = instance.call("qjs_alloc", len(reply))
         if reply and not place:
             raise Trapped("there is no memory for an answer")

@@ -64,6 +64,7 @@ from corral.sandboxes.framed.exits import failed_exit
 from corral.sandboxes.monty.values import NORMALIZE, NotData, Tools, encode_input, encode_result, value_for_program
 from corral.sandboxes.monty.worker import Worker
 from corral.sessions import Entry, ProgramFiles
+from corral.sessions.files import PROGRAM_REASONS
 from corral.sessions.text_files import MAX_READ_BYTES
 from corral.types import (
     MAX_TOOL_PATH,
@@ -274,12 +275,6 @@ def _lacking(module: str, member: str) -> str:
 
 
 _MAX_SHOWN = 200
-_REASONS = {
-    errno.ENOSPC: "this mount is full",
-    errno.ELOOP: "it is a link, or behind one, and links are not followed",
-    errno.EINVAL: "it is not a regular file, or would be moved into itself",
-    errno.EBUSY: "a mount point cannot be removed or replaced",
-}
 
 
 class MontyFiles:
@@ -390,7 +385,7 @@ def _for_program(error: OSError, path: str) -> OSError:
     """Returns the error with its final text, because exceptions in Monty have no other attributes."""
     number = error.errno or 0
     text = os.strerror(number)
-    reason = _REASONS.get(number, "") if error.strerror in (text, None) else error.strerror
+    reason = PROGRAM_REASONS.get(number, "") if error.strerror in (text, None) else error.strerror
     return type(error)(f"[Errno {number}] {text}: {path[:_MAX_SHOWN]!r}{f': {reason}' if reason else ''}")
 
 

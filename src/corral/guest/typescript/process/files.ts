@@ -1,10 +1,8 @@
 // `fs` for a program in a session: the engine's own, with its synchronous operations. Promises and callbacks use the
 // same functions, because files are local and reading one needs no turn of the engine's event loop.
 
+import { type Action, addOperation, type Exports, fileError, homeOf, named, outside, wholePath, within } from "../file_api.ts";
 import type { Mounts } from "../run.ts";
-
-type Exports = Record<string, unknown>;
-type Action = (...args: unknown[]) => unknown;
 
 /** Functions that are inherently asynchronous, for which the engine's own are used. */
 const WAITING = ["createReadStream", "createWriteStream", "ReadStream", "WriteStream", "openAsBlob"];
@@ -40,9 +38,9 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
   const accessSync = (path: unknown, mode = 0): void => {
     (engine.statSync as Action)(path);
     const mount = mounts.find(([place, , where]) => within(`${path}`, where ?? place));
-    if (mode & W_OK && mount?.[1] === false) throw denied("EROFS: read-only file system, access", path);
+    if (mode & W_OK && mount?.[1] === false) throw fileError("EROFS", "read-only file system, access", path);
   };
-  const home = mounts.find(([, writable]) => writable)?.[0] ?? "/";
+  const home = homeOf(mounts);
   // The engine's version needs absolute paths.
   const cpSync: Action = (from, to, options) => (engine.cpSync as Action)(real(whole(from, home)), real(whole(to, home)), options);
   const better: Record<string, Action> = { accessSync: accessSync as Action, cpSync };
@@ -60,11 +58,9 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
     if (KEPT.includes(name)) fs[name] = value;
     if (typeof value !== "function" || !name.endsWith("Sync")) continue;
     const perform = better[name] ?? value as Action;
-    const action = (...args: unknown[]): unknown => attempt(perform, placed(name, args));
     const short = name.slice(0, -4);
-    fs[name] = named(name, action);
-    fs[short] = named(short, short === "exists" ? existence(action) : withCallback(action));
-    if (typeof own[short] === "function" && !HANDLES.includes(short)) promises[short] = named(short, async (...args: unknown[]) => action(...args));
+    const isPromised = typeof own[short] === "function" && !HANDLES.includes(short);
+    addOperation(fs, isPromised ? promises : undefined, name, (...args) => attempt(perform, placed(name, args)));
   }
   for (const [name, value] of Object.entries(own)) {
     if (name in promises || name === "watch") continue;
@@ -97,16 +93,11 @@ export function filesOf(engine: Exports, mounts: Mounts, onAsynchronous: () => v
 function placesOf(mounts: Mounts): { real(path: unknown): unknown; shown(value: unknown): unknown } {
   const moved = mounts.filter(([, , where]) => where !== null);
   if (moved.length === 0) return { real: (path) => path, shown: (value) => value };
-  const home = (moved.find(([, writable]) => writable) ?? moved[0]!)[0];
+  const home = homeOf(moved);
   const real = (path: unknown): unknown => {
     const text = path instanceof URL ? decodeURIComponent(path.pathname) : path;
     if (typeof text !== "string") return path;
-    const parts: string[] = [];
-    for (const part of (whole(text, home) as string).split("/")) {
-      if (part === "..") parts.pop();
-      else if (part !== "" && part !== ".") parts.push(part);
-    }
-    const plain = `/${parts.join("/")}`;
+    const plain = wholePath(text, home);
     const mount = moved.find(([place]) => within(plain, place));
     return mount === undefined ? path : mount[2]! + plain.slice(mount[0].length);
   };
@@ -129,43 +120,10 @@ function whole(path: unknown, home: string): unknown {
   return typeof path === "string" && !path.startsWith("/") ? `${home}/${path}` : path;
 }
 
-function named(name: string, action: Action): Action {
-  return defineProperty(action, "name", { value: name, configurable: true });
-}
-
-function withCallback(action: Action): Action {
-  return (...args) => {
-    const done = args.pop();
-    if (typeof done !== "function") throw new TypeError("a callback is missing: use the promises of \"fs/promises\", or the functions that end in Sync");
-    let outcome: [unknown, unknown?];
-    try {
-      outcome = [null, action(...args)];
-    } catch (error) {
-      outcome = [error];
-    }
-    queueMicrotask(() => void (done as Action)(...outcome));
-  };
-}
-
-/** Name of the only function whose callback gets no error. */
-function existence(action: Action): Action {
-  return (path, done) => queueMicrotask(() => void (done as Action)(action(path)));
-}
-
 /** Replaces the engine's own error for a path outside the mounts, where node would not find it. */
 function explained(error: unknown, path: unknown, mounts: Mounts): unknown {
   if (!(error instanceof Error)) return error;
   const { name, code } = error as Error & { code?: string };
   if (name !== "NotCapable" && code !== "ERR_ACCESS_DENIED") return error;
-  const places = mounts.map(([place, writable]) => (writable ? place : `${place} (read-only)`)).join(", ");
-  return denied("EACCES: permission denied, open", path, `: programs see the files in ${places}`);
-}
-
-function denied(what: string, path: unknown, advice = ""): Error {
-  const code = what.slice(0, what.indexOf(":"));
-  return Object.assign(new Error(`${what} '${path}'${advice}`), { code, path: `${path}` });
-}
-
-function within(path: string, place: string): boolean {
-  return path === place || path.startsWith(`${place}/`);
+  return outside("open", path, mounts);
 }

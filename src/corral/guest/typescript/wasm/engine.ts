@@ -11,6 +11,10 @@ interface Server {
   send(frames: string): void;
   /** Answers the platform's questions. */
   answer(question: string): string;
+  /** Blocks until there are frames. Returns "1" and a frame, or "+" and a line for each. */
+  receive(text: ""): string;
+  /** Evaluates a script, which has another file name than the program's. Returns the function, or the error. */
+  evaluate(script: string): unknown;
 }
 
 interface CallSite {
@@ -35,9 +39,8 @@ const { indexOf, slice } = String.prototype;
 const { max } = Math;
 const { parse } = JSON;
 const scope = globalThis as unknown as Record<string, unknown>;
-const server = { send: scope.send, answer: scope.answer } as Server;
-deleteProperty(scope, "send");
-deleteProperty(scope, "answer");
+const server = { send: scope.send, answer: scope.answer, receive: scope.receive, evaluate: scope.evaluate } as Server;
+for (const name of ["send", "answer", "receive", "evaluate"]) deleteProperty(scope, name);
 /** Name that the engine gives to code that it compiles by `eval`: the program's, since nothing else is compiled so. */
 const OWN_NAME = "<input>";
 const PLACE = /:(\d+):(\d+)$/;
@@ -60,6 +63,7 @@ let lastTimer = 0;
 
 /** Sends frames, or the result of a turn. */
 export const send: (text: string) => void = (text) => apply(server.send, undefined, [text]);
+export const receive = (): string => apply(server.receive, undefined, [""]) as string;
 export const ask = (name: string): unknown => (parse(apply(server.answer, undefined, [`["${name}"]`]) as string) as { value: unknown }).value;
 export const now = (): number => clock() - origin;
 
@@ -392,9 +396,12 @@ export function compile<T>(make: () => T): { program: T } | { refusal: Refusal }
 
 const titled = (text: string): string => text.charAt(0).toUpperCase() + (apply(slice, text, [1]) as string);
 
-/** Evaluates a script. */
-export function evaluate(code: string, _name: string): unknown {
-  return engineEval(code);
+/** Evaluates a script: the program, or a package, whose frames are not the program's. */
+export function evaluate(code: string, name: string): unknown {
+  if (name === programName) return engineEval(code);
+  const result: unknown = apply(server.evaluate, undefined, [code]);
+  if (typeof result !== "function") throw result;
+  return result;
 }
 
 /** True for the engine's error when memory runs out, for which it sometimes has no memory: then it throws null. */

@@ -1,13 +1,16 @@
 // Guest of one program in WebAssembly. It has no loop: its server passes frames to `take`, runs all
 // microtasks, and calls `settle`, whose result tells how to go on.
 
-import { begin, captureText, compile, endTurn, evaluate, fireTimer, keepFormatter, now, prepareEngine, send, textFrames, untilTimer } from "./engine.ts";
+import { begin, captureText, compile, endTurn, evaluate, fireTimer, keepFormatter, now, prepareEngine, receive, send, textFrames, untilTimer } from "./engine.ts";
 import type { World } from "../durable.ts";
 import { captureBy } from "../failures.ts";
 import { restrictGlobals, type TimerWatch } from "../globals.ts";
 import { Kind } from "../kinds.ts";
+import { Modules, NO_TEXTS, type Source } from "../loader.ts";
 import { codeName, type Host, type Program, Run, type Start } from "../run.ts";
 import { decodeValue } from "../values.ts";
+import { builtIns, makeBuiltIns } from "./built_ins.ts";
+import { filesOf } from "./files.ts";
 
 /** Results of a turn, which have no frame's length: milliseconds until the next timer, or one of these. */
 const ENDED = "!";
@@ -36,11 +39,28 @@ const flush = (): void => {
   send(frames);
 };
 
+const source: Source = {
+  builtIns,
+  files: (mounts) => filesOf((request) => run.serviceNow("$files", request), mounts, run.start.limits.tool_input_bytes),
+};
+
 const host: Host = {
+  load(start) {
+    const { modules, mounts = [] } = start;
+    if (!modules && mounts.length === 0) return undefined;
+    const loader = new Modules(source, modules ?? NO_TEXTS, mounts);
+    loader.begin(start, () => {}, run.world);
+    return loader;
+  },
   send(kind, tagged, payload) {
     unsent += `${unsent === "" ? "" : "\n"}${kind}${tagged ? 1 : 0}${payload}`;
   },
   flush,
+  receive(sequence) {
+    const text = receive();
+    const takes = text[0] === "1" ? take : takeLines;
+    takes(apply(slice, text, [1]) as string, sequence);
+  },
   concluded() {}, // `settle` follows
   now,
 };
@@ -53,22 +73,23 @@ export function prepare(): void {
   captureBy({ capture: captureText, frames: textFrames });
   run = new Run(BLANK, host);
   run.defineGlobals();
+  makeBuiltIns();
   keepFormatter();
 }
 
-/** Takes small frames from the host, a line each. */
-export function takeLines(frames: string): void {
+/** Takes small frames from the host, a line each. An error in the reply to the `awaited` call is thrown. */
+export function takeLines(frames: string, awaited?: number): void {
   for (let at = 0; ; ) {
     const end = apply(indexOf, frames, ["\n", at]) as number;
-    take(apply(slice, frames, end < 0 ? [at] : [at, end]) as string);
+    take(apply(slice, frames, end < 0 ? [at] : [at, end]) as string, awaited);
     if (end < 0) return;
     at = end + 1;
   }
 }
 
 /** Takes a frame from the host. This engine searches a text slowly, so a large frame comes alone. */
-export function take(frame: string): void {
-  if (run.world === undefined) takeFrame(frame);
+export function take(frame: string, awaited?: number): void {
+  if (run.world === undefined) takeFrame(frame, awaited);
   else waiting[lastWaiting++] = frame;
 }
 
@@ -82,7 +103,7 @@ function takeWaiting(): boolean {
 }
 
 /** Takes a frame: its kind in two digits, 1 if it is tagged, and its payload. */
-function takeFrame(frame: string): void {
+function takeFrame(frame: string, awaited?: number): void {
   const kind = +(apply(slice, frame, [0, 2]) as string);
   const tagged = frame[2] === "1";
   const payload = apply(slice, frame, [HEAD]) as string;
@@ -93,6 +114,7 @@ function takeFrame(frame: string): void {
     else if (kind === Kind.finish) run.finish();
     else if (kind === Kind.ping) host.send(Kind.pong, false, run.world!.pong(payload));
   } catch (error) {
+    if (awaited !== undefined && apply(indexOf, payload, [`[${awaited},`]) === 0) throw error;
     run.breakDown(error);
   }
 }
@@ -105,6 +127,7 @@ function start(kind: number, payload: string): void {
   if (start.durable) {
     run = new Run(start, host);
     run.defineGlobals();
+    makeBuiltIns();
   } else run.next(start);
   const { code } = start;
   const compiled = compile(() => evaluate(code, codeName(start)) as Program);
