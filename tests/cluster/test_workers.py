@@ -966,7 +966,7 @@ async def test_a_thousand_executions_survive_nine_deaths_and_five_drains(caplog:
             for each in workers:
                 metrics = each.probes.replace("/health", "/metrics")
                 await until(lambda metrics=metrics: "corral_worker_live 0" in probe(metrics)[1].splitlines())
-                await until(lambda each=each: not guests_of(each))
+                await until(lambda each=each: all(count == 1 for count in Counter(guests_of(each).values()).values()))
         await until(lambda: all(old.process.poll() is not None for old, _ in gone.values()))
         codes = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 0}
         assert all(old.process.returncode == codes[number] for old, number in gone.values())
@@ -977,8 +977,9 @@ async def test_a_thousand_executions_survive_nine_deaths_and_five_drains(caplog:
             each.end()
 
 
-def guests_of(worker: WorkerProcess) -> list[int]:
-    """Returns the processes of its programs: forks, which have the command of their parent."""
+def guests_of(worker: WorkerProcess) -> dict[int, int]:
+    """Returns the processes of its programs, and their servers: forks, which have the command of their parent. A server
+    keeps one ready for the next program of its user."""
 
     def command(pid: int) -> tuple[str, int]:
         try:
@@ -989,11 +990,11 @@ def guests_of(worker: WorkerProcess) -> list[int]:
         return text, int(fields[1])
 
     commands = {pid: command(pid) for pid in descendants(worker.process.pid)}
-    return [
-        pid
+    return {
+        pid: parent
         for pid, (text, parent) in commands.items()
         if "guest.py" in text and commands.get(parent, ("", 0))[0] == text
-    ]
+    }
 
 
 def started_at(pid: int) -> str:
