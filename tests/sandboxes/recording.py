@@ -12,7 +12,7 @@ from corral import Limits
 from corral.npm import ModuleTexts
 from corral.programs import prepare_python, prepare_typescript
 from corral.sandboxes import Job, SandboxProvider
-from corral.sandboxes.base import GuestJournal
+from corral.sandboxes.base import GuestJournal, SavedGuest
 from corral.types import (
     TIMER,
     CallError,
@@ -59,9 +59,22 @@ class Recording(GuestJournal):
     def start(self) -> Mapping[str, object]:
         return {"seed": self.seed, "now": NOW}
 
+    @property
+    @override
+    def stored(self) -> SavedGuest | None:
+        return None
+
+    @override
+    def began(self, *, restored: bool) -> None:
+        pass
+
     @override
     def attach(self, ask: Callable[[], None], save: Callable[[], None]) -> None:
         self.ask = ask
+
+    @override
+    def saved(self, guest: SavedGuest | None) -> None:
+        raise AssertionError("no engine of these tests was asked for its state")
 
     @override
     def arrived(self) -> None:
