@@ -480,8 +480,10 @@ async def test_paths_that_lead_elsewhere_are_refused(session: Session, path: str
             await act
 
 
-async def test_a_session_is_for_its_user_and_while_it_is_open(corral: Corral) -> None:
-    async with corral.session(context=ANN) as session:
+async def test_a_session_is_for_its_user_and_languages_and_while_it_is_open(corral: Corral) -> None:
+    async with corral.session(context=ANN, languages=["typescript"]) as session:
+        with pytest.raises(ConfigError, match=r"is for programs in typescript; add others with Corral.session\(lang"):
+            await session.execute("1", language="python", context=ANN)
         with pytest.raises(ConfigError, match="belongs to another user or organization"):
             await session.execute("return 1", context=ExecutionContext(user_id="bob"))
     with pytest.raises(ConfigError, match="this session is closed"):
