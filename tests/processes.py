@@ -8,14 +8,15 @@ import contextlib
 import gc
 import os
 import select
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 
 from corral.sandboxes.jailed.fork_server import ForkServer
 from corral.sandboxes.pool import Pool
-from tests.until import LIMIT_SECONDS
+from tests.until import LIMIT_SECONDS, until_sync
 
-__all__ = ["assert_ending", "descendants", "descriptors", "guests"]
+__all__ = ["assert_ending", "descendants", "descriptors", "guests", "stop"]
 
 
 def descendants(ancestor: int | None = None) -> dict[int, str]:
@@ -46,6 +47,22 @@ def descendants(ancestor: int | None = None) -> dict[int, str]:
 def guests(ancestor: int | None = None) -> set[int]:
     """Those of them that are a guest's engine."""
     return {pid for pid, name in descendants(ancestor).items() if name == "deno"}
+
+
+def stop(pid: int) -> None:
+    """Stops a process by SIGSTOP, and waits until none of its threads runs.
+
+    On a busy machine they run on until one of them has taken the signal.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    until_sync(lambda: all(_state(task) in "TZX" for task in Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _state(task: Path) -> str:
+    try:
+        return (task / "stat").read_text().rsplit(") ", 1)[1][0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def descriptors() -> int:

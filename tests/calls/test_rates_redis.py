@@ -32,6 +32,7 @@ from corral.calls.rates import Bucket, MemoryRates, RateLimits, Refusal
 from corral.calls.rates_redis import RedisRates, WhenAway
 from corral.errors import ConfigError, MissingExtra, RateLimited
 from corral.tools.rates import Rate
+from tests.processes import stop
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ class Server:
         """Takes connections and answers nothing."""
         process = cast("Popen[bytes] | None", self._server._process)
         assert process is not None
-        process.send_signal(signal.SIGSTOP)
+        stop(process.pid)
         try:
             yield
         finally:

@@ -35,7 +35,7 @@ from corral.types import Language
 from tests.checking.corpora import checked, valid_python_programs, wait_for
 from tests.checking.tools import TOOLS
 from tests.checking.typescript import valid_programs
-from tests.processes import assert_ending, descendants
+from tests.processes import assert_ending, descendants, stop
 from tests.surroundings import guests_change_user
 
 __all__ = ["EITHER", "slow_to_start"]
@@ -337,7 +337,7 @@ async def test_a_server_that_is_killed_is_replaced(corral: Corral, language: Lan
 async def test_a_server_that_hangs_is_replaced(corral: Corral, language: Language) -> None:
     assert (await corral.check(WRONG[language], language)).checked
     pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.1)
         patch.setattr(checkers, "_CHECK_SECONDS", SECONDS)  # the next one has to start first
@@ -355,7 +355,7 @@ async def test_a_program_that_must_be_checked_makes_no_call_if_its_server_hangs(
             patch.setattr(checkers, name, SECONDS)
         assert (await corral.check(WRONG[language], language)).checked
     pid = pid_of(corral._runtime.checker, language)  # pyright: ignore[reportPrivateUsage]
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkers, "_FIRST_CHECK_SECONDS", 0.1)

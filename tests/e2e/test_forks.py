@@ -32,7 +32,7 @@ from corral.sandboxes.jailed.fork_server import ForkServer, fork
 from corral.sandboxes.jailed.guest_starter import GuestProcess, StartedGuest
 from corral.types import Owner
 from tests.conftest import TOOLS
-from tests.processes import assert_ending, descendants, guests
+from tests.processes import assert_ending, descendants, guests, stop
 from tests.security.modes import TIERS
 from tests.until import LIMIT_SECONDS, until
 
@@ -295,7 +295,7 @@ async def test_a_process_that_was_killed_before_its_program_came_gets_none(
     async def run() -> None:
         values.append((await corral.execute("return 2", context=ANN)).value)
 
-    os.kill(server, signal.SIGSTOP)  # so that it does not say that one of its processes has ended
+    stop(server)  # so that it does not say that one of its processes has ended
     try:
         assert_ending(_killed({spare.pid}))
         async with anyio.create_task_group() as tasks:

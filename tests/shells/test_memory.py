@@ -17,7 +17,7 @@ import trio
 from corral.errors import ConfigError, FileError, ShellError, ShellLost
 from corral.shells import MemoryShell, Shell, ShellSandbox, memory
 from corral.testing import FilesSuite, ShellSuite
-from tests.processes import descendants, descriptors
+from tests.processes import descendants, descriptors, stop
 from tests.shells.shared import SharedShell
 from tests.until import until
 
@@ -250,7 +250,7 @@ async def test_a_command_that_cannot_be_cancelled_ends_with_the_process(monkeypa
         process = await shell.spawn("echo kept > file; sleep 100")
         await shell.run("until test -s file; do sleep 0.01; done", check=True)
         (pid,) = _interpreters(before)
-        os.kill(pid, signal.SIGSTOP)  # as if it computed
+        stop(pid)  # as if it computed
         await process.aclose()
         await until(lambda: not Path(f"/proc/{pid}").exists())
         with pytest.raises(ShellLost):
@@ -267,7 +267,7 @@ async def test_a_write_that_was_cancelled_is_not_forgotten() -> None:
     async with MemoryShell() as shell:
         await shell.run("true")
         (pid,) = _interpreters(before)
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(shell.files.write_text, "file", "written")
             await anyio.wait_all_tasks_blocked()
