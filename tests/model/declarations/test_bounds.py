@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from corral.model.printing.schema_weight import MAX_WEIGHT, reachable_weight
 from corral.types import JsonSchema
 from tests.model.declarations import checker
 from tests.model.declarations.compiler import Shape, declare, type_errors
 
 STRING: JsonSchema = {"type": "string"}
 MAX_CHARACTERS = 100_000
+LARGE: JsonSchema = {"properties": {f"p{number}": STRING for number in range(MAX_WEIGHT)}}
 
 
 def properties(**schemas: Any) -> JsonSchema:
@@ -163,3 +165,23 @@ def test_intersections_that_breed_intersections_are_worked_out_a_few_times_only(
     stubs = checker.declare(tool=Shape(input_schema=schema))
     assert 100 < stubs.count("TypedDict") < 300
     assert len(stubs) < MAX_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("reference", "definitions", "is_heavy"),
+    [
+        ({"$ref": "#/$defs/large"}, {"large": LARGE}, True),
+        ({"$ref": "#/%24defs/large"}, {"large": LARGE}, True),
+        ({"$ref": "#/$defs/outer/inner"}, {"outer": {"inner": LARGE}}, True),
+        ({"$ref": "#/$defs"}, LARGE, True),
+        ({"$ref": "#named"}, {"large": {"$anchor": "named", **LARGE}}, True),
+        ({"$dynamicRef": "#named"}, {"large": {"$dynamicAnchor": "named", **LARGE}}, True),
+        ({"$ref": "other"}, {"large": {"$id": "other", **LARGE}}, True),
+        ({"$ref": "#/$defs/small"}, {"large": LARGE, "small": {"$ref": "#"}}, False),
+    ],
+)
+def test_a_schema_is_as_heavy_as_what_its_references_lead_to(
+    reference: JsonSchema, definitions: JsonSchema, is_heavy: bool
+) -> None:
+    for schema in ({**reference, "$defs": definitions}, {"$defs": definitions, "items": reference}):
+        assert (reachable_weight(schema) > MAX_WEIGHT) is is_heavy

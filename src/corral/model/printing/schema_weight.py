@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, cast
+from urllib.parse import unquote
 
 from corral.logs import get_logger
 from corral.model.printing.signatures import ToolOutline, ToolShape
 from corral.tools import Tool
-from corral.tools.json_schema.keywords import mapping
+from corral.tools.json_schema.keywords import Pointer, mapping, pointer_tokens
 from corral.types import JsonSchema, ToolName
 
 logger = get_logger("corral.checking")
@@ -21,6 +22,8 @@ _CHARS = 50
 """Number of characters of a string that weigh as much as a member."""
 _MAX_NAMES = 200
 _DEFINITIONS = ("$defs", "definitions")
+_PARENTS = {(each,) for each in _DEFINITIONS}
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def weight(tool: Tool) -> int:
@@ -40,11 +43,12 @@ def affordable(tools: Mapping[ToolName, Tool]) -> Mapping[ToolName, ToolShape]:
 
 
 def reachable_weight(schema: JsonSchema | None) -> int:
-    """Returns the number of members, items and strings in a schema, counting only the definitions that it mentions.
+    """Returns the number of members, items and strings in a schema, counting only the definitions that it refers to.
 
     Stops counting at the maximum.
     """
-    definitions: dict[str, object] = {}
+    root = mapping(schema)
+    definitions = {(key, name): part for key in _DEFINITIONS for name, part in mapping(root.get(key)).items()}
     waiting: list[object] = [schema]
     total = 0
     while waiting and total <= MAX_WEIGHT:
@@ -52,15 +56,23 @@ def reachable_weight(schema: JsonSchema | None) -> int:
         total += _own_weight(each)
         if isinstance(each, dict):
             for key, member in cast("dict[str, object]", each).items():
-                if each is schema and key in _DEFINITIONS:
-                    definitions.update({f"#/{key}/{name}": part for name, part in mapping(member).items()})
-                elif key == "$ref" and isinstance(member, str):
-                    waiting.append(definitions.pop(member, None))
-                else:
+                if key in _REFERENCES and isinstance(member, str):
+                    waiting += _take_definitions(definitions, unquote(member))
+                elif each is not schema or key not in _DEFINITIONS or not isinstance(member, dict):
                     waiting.append(member)
         elif isinstance(each, list):
             waiting += cast("list[object]", each)
     return total
+
+
+def _take_definitions(definitions: dict[Pointer, object], reference: str) -> list[object]:
+    """Removes and returns the definition that a reference leads into; all of them unless it is a pointer into one."""
+    place = pointer_tokens(reference)[:2]
+    if reference == "#" or (reference.startswith("#/") and place not in _PARENTS):
+        return [definitions.pop(place, None)]
+    parts = [*definitions.values()]
+    definitions.clear()
+    return parts
 
 
 def _own_weight(part: object) -> int:
