@@ -248,6 +248,7 @@ class TestDefinition:
             (lambda: tool(Node), "not the class"),
             (lambda: tool(lambda: None), "a lambda has no name"),
             (lambda: as_tool(3), "not one of int"),  # pyright: ignore[reportArgumentType]
+            (lambda: as_tool(None), "not one of NoneType"),  # pyright: ignore[reportArgumentType]
             (lambda: tool(scopes="network:read")(_nothing), "scopes takes a list of str"),
             (lambda: define_tool(name="x", any_scope="a", execute=_nothing), "any_scope takes a list of str"),
             (lambda: define_tool(name="x", timeout_seconds=0, execute=_nothing), "timeout_seconds must be positive"),

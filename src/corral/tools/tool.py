@@ -584,7 +584,7 @@ def tool(
 
 def as_tool(source: Tool | Callable[..., Any]) -> Tool:
     """Returns a tool unchanged. Makes a tool from a function, like `@tool`."""
-    return cast("Tool", source) if isinstance(source, Tool) else tool(source)
+    return cast("Tool", source) if isinstance(source, Tool) else tool()(source)
 
 
 @checked_as(ToolDefinitionError)
