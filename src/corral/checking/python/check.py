@@ -85,7 +85,6 @@ _NOT_AWAITABLE = re.compile(r"^`(\w+)` is not awaitable")
 _ONE_OF = re.compile(r"subscripted object has type `(?P<types>[^`]*)`")
 _STRINGS = frozenset({"string", "string_content", "string_start", "string_end"})
 _DYNAMIC = re.compile(rb"\bglobals\(|\bexec\(|\bvars\(|\bNameError\b|\b__builtins__\b|" + STAR)
-"""Code that can bind names dynamically."""
 _IMPORT = f"from typing import Any; from {MODULE} import tools, codemode, {ANY}, {', '.join(failure_classes())}"
 _MISFITS = frozenset({"invalid-assignment", "unsupported-operator", "invalid-argument-type"})
 """Codes for a value that the declarations do not allow."""
@@ -155,6 +154,11 @@ class PythonCheck(Check):
         _as_keywords(self.root, self.tools.taking_keywords, edits)
         self._writes.hide(edits)
         return edits
+
+    @cached_property
+    def _is_dynamic(self) -> bool:
+        """True if the program can bind names dynamically."""
+        return _DYNAMIC.search(self._typed.edits.text) is not None
 
     @cached_property
     def _objects(self) -> frozenset[str]:
@@ -371,7 +375,7 @@ class PythonCheck(Check):
         return self._remember_owner(warning.rejected("member", message=message, hint=hint), value, f"+{function}")
 
     def _unbound(self, warning: Finding, node: Node) -> Finding:
-        if node.type != "identifier" or is_annotation(node) or _DYNAMIC.search(self._typed.edits.text):
+        if node.type != "identifier" or self._is_dynamic or is_annotation(node):
             return warning
         hint = None if "Did you mean" in warning.message else self._replacement(node)
         return warning.rejected("unbound", hint=hint)
