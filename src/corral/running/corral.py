@@ -519,7 +519,6 @@ class Corral(Lifecycle):
                     run.close()
 
     @checked
-    @checked
     def can_be_durable(self, language: Language = "typescript", context: ExecutionContext | None = None) -> bool:
         """Returns True if programs of this caller can be durable: there is a ledger, and none of the obstacles that
         docs/durable.md lists."""
@@ -772,8 +771,9 @@ class Corral(Lifecycle):
         events: EventStream | None = None,
     ) -> Execution:
         try:
-            self._require_usable()
-            self._require_sources()
+            if events is None:  # otherwise its program has begun before this Corral closes or drains
+                self._require_usable()
+                self._require_sources()
             if request.after is not None and recording.result is None and not recording.offline:
                 tools = self._views.registry(options.get("tools"), request.context, hide_denied=False)
                 earlier = await earlier_calls(recording, request.after, request.context, tools)

@@ -477,7 +477,11 @@ class Execution:
             result = await self._run_measured()
             if not self._is_continued or self.make_rest is None:
                 return result
-            rest = self._rest = await self.make_rest(self._events)
+            try:
+                rest = self._rest = await self.make_rest(self._events)
+            except BaseException:
+                self._events.emit(lambda stamp: ExecutionFinished(result=result, **stamp))
+                raise
             rest.losses = self.losses + 1
             if self._scope.cancel_called:
                 rest.cancel(final=self._is_final)
@@ -490,7 +494,7 @@ class Execution:
     @property
     def _is_continued(self) -> bool:
         """True if this is not the end of the execution, because its sandbox was lost and it continues in another."""
-        return self._is_lost and self.make_rest is not None and self.losses < _MOST_LOSSES
+        return self._is_lost and self.make_rest is not None and self.losses + 1 < _MOST_LOSSES
 
     async def _run_measured(self) -> ExecutionResult:
         telemetry = self._runtime.telemetry
