@@ -153,3 +153,38 @@ async def test_observers_see_the_end_if_another_host_takes_the_program() -> None
         with pytest.raises(HeldElsewhere, match="one runs on another host"):
             await run(corral, events)
     assert finished(events) == 1
+
+
+async def test_a_host_does_not_take_its_own_program_while_that_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    sandbox, taken = Losing(1), list[ExecutionResult]()
+    async with corral_on(sandbox) as corral:
+        move = corral._rest  # pyright: ignore[reportPrivateUsage]
+
+        async def take_first(*arguments: Any) -> Any:
+            taken.extend(await corral.executions.resume_lost())
+            return await move(*arguments)
+
+        monkeypatch.setattr(corral, "_rest", take_first)
+        assert (await run(corral)).value == 2
+    assert not taken
+
+
+async def test_a_failure_of_one_resumed_program_is_logged_and_ends_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    ledger = MemoryLedger()
+    async with Corral(sandbox=Losing(2), ledger=ledger, check=False) as corral:
+        for name in ("bad", "good"):
+            await corral.execute("return 1", durable=True, execution_id=name)
+        start = corral._runtime.provider("typescript").start  # pyright: ignore[reportPrivateUsage]
+        broken = [OSError("no file is left")]
+
+        async def start_or_fail(config: SandboxConfig) -> Sandbox:
+            if broken:
+                raise broken.pop()
+            return await start(config)
+
+        corral._runtime.provider("typescript").start = start_or_fail  # pyright: ignore[reportPrivateUsage]
+        results = await corral.executions.resume_lost(at_once=1)
+        assert [(each.execution_id, each.value) for each in results] == [("good", 3)]
+        assert [each.status for each in await corral.executions.list()].count("running") == 1
+    assert "bad has lost its host, and resuming it has failed" in caplog.text
+    assert "OSError: no file is left" in caplog.text

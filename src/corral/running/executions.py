@@ -387,11 +387,16 @@ class Executions:
                     if isinstance(error, ConfigError | LedgerDamaged | Outdated) and not self._is_closed():
                         records.refused.add(execution_id)
                         logger.warning("%s has lost its host and cannot be resumed here: %s", execution_id, error)
+                except Exception:  # of a sandbox, for example; the others go on
+                    logger.exception("%s has lost its host, and resuming it has failed", execution_id)
                 finally:
                     names.discard(execution_id)
 
-        for execution_id in await records.lost():
-            if execution_id not in records.refused | names:
+        lost = await records.lost()
+        # one that moves to another sandbox is claimed by nobody for a moment
+        live = {each.execution_id for each in self._live() if not each.ended.is_set()}
+        for execution_id in lost:
+            if execution_id not in records.refused | names | live:
                 names.add(execution_id)
                 tasks.start_soon(resume, execution_id)
 
