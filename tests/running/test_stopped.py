@@ -225,6 +225,17 @@ async def test_a_guest_without_room_or_with_outputs_that_are_not_kept_is_not_sav
     assert not any(host.restored)
 
 
+async def test_nothing_of_a_saved_guest_is_left_of_a_discarded_or_rolled_back_execution(host: Host) -> None:
+    source = "const known = crypto.randomUUID(); return [await tools.ask({ n: 1 }), known]"
+    discarded, rolled_back = await host.pause(source), await host.pause(source)
+    assert all(len(each) > 1_000 for each in host.saved())
+    async with host.corral() as corral:
+        await corral.executions.discard(discarded.execution_id)
+        await corral.executions.rollback(rolled_back.execution_id)
+    assert len(host.saved()) == 2
+    assert all(len(each) < 200 for each in host.saved())
+
+
 async def test_a_host_that_ends_saves_the_programs_that_it_runs(host: Host) -> None:
     """Their calls in flight are made again if they only read, and uncertain otherwise."""
     host.tools.waits = True

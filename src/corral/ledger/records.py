@@ -142,6 +142,7 @@ class Records:
             self.writer.submit(lambda: taken and self._abandon(execution_id, taken.claim, taken.status))
             raise
         claim = Claim(execution_id, recorded.execution.claim)
+        claim.has_saved = bool(recorded.saved)
         self.writer.hold(claim)
         return claim, recorded
 
@@ -194,12 +195,14 @@ class Records:
 
     async def end(self, claim: Claim, status: ExecutionStatus, result: Callable[[], Mapping[str, Any]] | None) -> None:
         """Ends a claim, durably: the execution has ended or paused. `result` is called in the writer's thread; None
-        leaves the recorded result.
+        leaves the recorded result. The end of an execution empties the row with its saved guest.
 
         Raises:
             LedgerError: the end could not be recorded, or the execution has since been claimed again.
         """
         place = _result_place(claim.execution_id)
+        if claim.has_saved and status not in _OPEN:
+            self.writer.put(claim, CallRow.saved(b""))
 
         def job() -> LedgerError | None:
             if result is not None and claim.failure is not None:

@@ -48,6 +48,11 @@ class CallRow(NamedTuple):
     duration: float = 0.0
     """Milliseconds that its last host took for it, with its guards."""
 
+    @classmethod
+    def saved(cls, guest: bytes) -> CallRow:
+        """Returns the row with a saved guest, or with `b""` once that is no longer needed."""
+        return cls(SAVED, "", bytes(16), EncodedValue(b"", tagged=False), reply=guest)
+
     @property
     def size(self) -> int:
         """Number of bytes that count for `Limits.journal_bytes`."""
@@ -123,6 +128,7 @@ class StoredCall(NamedTuple):
 
     execution_id: str
     sequence: int
+    """Number of the call; -1 for a saved guest."""
     status: CallStatus
     place: int | None
     body: bytes

@@ -50,6 +50,8 @@ class Claim:
         self.execution_id = execution_id
         self.number = number
         self.failure: LedgerError | None = None
+        self.has_saved = False
+        """True if a saved guest is on record."""
         self.on_failure: Callable[[], object] = lambda: None
         self.look: Callable[[], object] | None = None
         """Looks, in the writer's thread, for decisions that the execution waits for."""

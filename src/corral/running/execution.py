@@ -960,8 +960,6 @@ class Execution:
             if resumable and result.status != "paused":
                 await recording.records.end(claim, "paused" if recording.was_paused else "running", None)
             else:
-                if journal is not None and result.status != "paused":
-                    journal.forget_saved()
                 await recording.records.end(claim, result.status, partial(journal.result, result) if journal else dict)
         except LedgerError as error:
             if result.status in ("succeeded", "paused"):

@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from corral.calls import CallRecorder, Grant
 from corral.errors import Diverged, JournalFull, LedgerError, UncertainCall
 from corral.guest import decode_value, encode_value
-from corral.ledger import NOT_KEPT, SAVED, CallRow, Claim, Records, pack_reply
+from corral.ledger import NOT_KEPT, CallRow, Claim, Records, pack_reply
 from corral.rendering.preview import preview_text
 from corral.results import CallRecord, ExecutionResult
 from corral.running.recorded import asked_of, pack_request, pack_result, pack_saved, unpack_saved
@@ -201,7 +201,6 @@ class Journal:
             claim.on_failure = self._lose_claim
         self._stored = unpack_saved(recording.saved, self.replies) if self._saves else None
         """Saved guest with which the program continues."""
-        self._has_saved = bool(recording.saved)
         self._knows_unkept = any(row.reply == NOT_KEPT for row in recording.rows)
         """True if the program got outputs that are not kept."""
         if not self._replayed and self._stored is None:
@@ -280,16 +279,12 @@ class Journal:
 
     def _keep(self, saved: bytes) -> None:
         """Records a saved guest, unless it does not fit, or its program got an output that is not kept."""
-        row = CallRow(SAVED, "", bytes(16), EncodedValue(b"", tagged=False), reply=saved)
+        row = CallRow.saved(saved)
         has_room = self._size + row.size <= self._grant.limits.journal_bytes
         if has_room and not self._knows_unkept:
-            self._has_saved = True
+            assert self.claim is not None
+            self.claim.has_saved = True
             self._put(row)
-
-    def forget_saved(self) -> None:
-        """Deletes the saved guest from the record of an execution that has ended."""
-        if self._has_saved:
-            self._put(CallRow(SAVED, "", bytes(16), EncodedValue(b"", tagged=False)))
 
     def arrived(self) -> None:
         self._received += 1
