@@ -9,18 +9,62 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
+from threading import Event
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from corral import Corral, Limits, tool
 from corral.cluster import RaySandbox
+from corral.cluster.wire import split_address
+from corral.errors import StartFailed
+from corral.types import SandboxConfig
 from tests.processes import descendants
 from tests.until import until
 
 ray: Any = import_module("ray")
 cluster_utils: Any = import_module("ray.cluster_utils")
+
+
+class Slow:
+    """Ray whose list of nodes comes once it is `released`."""
+
+    def __init__(self) -> None:
+        self.asked, self.released = Event(), Event()
+
+    def nodes(self) -> object:
+        self.asked.set()
+        self.released.wait()
+        return ray.nodes()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(ray, name)
+
+
+async def has_ended(address: str) -> bool:
+    """True if no worker listens there any more."""
+    host, port = split_address(address)
+    try:
+        async with await anyio.connect_tcp(host, port):
+            return False
+    except OSError:
+        return True
+
+
+async def close_while_it_looks() -> int:
+    """Closes a sandbox that is about to start workers. Returns how many it has then."""
+    sandbox, slow = RaySandbox(capacity=1), Slow()
+    sandbox._ray = slow  # pyright: ignore[reportPrivateUsage]
+    warming = asyncio.create_task(sandbox.warm(SandboxConfig(language="python")))
+    await anyio.to_thread.run_sync(slow.asked.wait)
+    await sandbox.aclose()
+    slow.released.set()
+    with suppress(StartFailed):
+        await warming
+    return len(sandbox._actors)  # pyright: ignore[reportPrivateUsage]
 
 
 async def main() -> None:
@@ -66,6 +110,16 @@ async def main() -> None:
             example = await anyio.run_process([sys.executable, sys.argv[1]], env=environment, stderr=None)
             report["example"] = example.stdout.decode()
             report["after"] = (await corral.execute("40 + 2", language="python")).value
+            addresses = [node.address for node in sandbox.nodes()]
+        for address in addresses:
+            while not await has_ended(address):
+                await anyio.sleep(0.01)
+        report["left"] = await close_while_it_looks()
+        last = RaySandbox(capacity=1)
+        await last.warm(SandboxConfig(language="python"))
+        ray.shutdown()
+        await last.aclose()
+        report["initialized"] = ray.is_initialized()
     finally:
         ray.shutdown()
         cluster.shutdown()
