@@ -60,7 +60,7 @@ def workers(language: Language) -> Generator[list[WorkerProcess]]:
 
 
 class Changes:
-    """A tool that changes something, and kills a worker while it does so for the third time."""
+    """A tool that changes something, and kills its worker while it does so for the fourth time."""
 
     def __init__(self, workers: list[WorkerProcess]) -> None:
         self.made: Counter[float] = Counter()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import logging
 import random
 import resource
@@ -43,6 +44,7 @@ from corral.cluster.wire import (
     Peer,
     WireError,
     _Tls,  # pyright: ignore[reportPrivateUsage]
+    engine_version,
     guest_digest,
     json_record,
     nonce,
@@ -51,6 +53,7 @@ from corral.cluster.wire import (
 )
 from corral.cluster.worker import Worker
 from corral.errors import ConfigError, StartFailed
+from corral.events import Event
 from corral.guest import FrameKind, encode_frame
 from corral.languages import LANGUAGES
 from corral.ledger import MemoryLedger
@@ -635,6 +638,27 @@ async def test_a_worker_that_lies_ends_its_own_execution_only(name: str, caplog:
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert grown <= 4, f"{name} took {grown} MB"
     assert not [each for each in caplog.records if each.exc_info]
+
+
+async def test_a_durable_program_does_not_return_to_the_worker_that_has_hung_up(
+    shared: WorkerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guests = {"python": [guest_digest("python"), "namespaces", engine_version("python")]}
+    monkeypatch.setattr(Liar, "guests", guests)
+    server = await asyncio.get_running_loop().create_server(partial(Liar, Peer.abort), "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    sandbox = WorkerSandbox([f"{host}:{port}", shared.address], secret=SECRET, containment="landlock")
+    try:
+        async with Corral(sandbox=sandbox, ledger=MemoryLedger(), resume_on_loss=True, check=False) as corral:
+            (fleet,) = sandbox._fleets.values()  # pyright: ignore[reportPrivateUsage]
+            contexts = (ExecutionContext(user_id=str(number)) for number in itertools.count())
+            firsts = ((each, next(fleet._ranked(each.owner)).address) for each in contexts)  # pyright: ignore[reportPrivateUsage]
+            context = next(each for each, address in firsts if address == f"{host}:{port}")
+            events = list[Event]()
+            assert (await run(corral, context=context, durable=True, on_event=events.append)).value == 1
+            assert [each.type for each in events].count("execution_resumed") == 1
+    finally:
+        server.close()
 
 
 async def test_a_closed_channel_writes_nothing_to_the_next_guest_of_its_connection() -> None:

@@ -111,6 +111,11 @@ class Node:
         can_take = self.lost is None and self.is_named and not self.draining
         return self.capacity - self.mine - self.others if can_take else 0
 
+    @property
+    def is_suspect(self) -> bool:
+        """True for a moment after it has hung up on a guest, because it may be about to be lost."""
+        return self.hung_up > 0 or self.suspects > 0
+
     def unfit(self, language: Language, required: Tier, *, durable: bool = False) -> str | None:
         """Returns the reason why it cannot run such a program; None if it can."""
         guest = self.guests.get(language)
@@ -386,13 +391,14 @@ class Fleet:
                 del self._lanes[key]
 
     def _choice(self, ticket: Ticket) -> Node | None:
-        """Returns the owner's usual worker, else the better of two random ones. Comparing 1,000 workers takes a
-        millisecond, so all are compared only if most are full.
+        """Returns the owner's usual worker, else the better of two random ones. One that has just hung up on a guest is
+        chosen only if there is no other. Comparing 1,000 workers takes a millisecond, so all are compared only if most
+        are full.
         """
         if ticket.owner is not None:
             most = max(2.0, _OVERLOAD * (self._total_load() + 1) / max(1, len(self.nodes)))
             for node in self._ranked(ticket.owner):
-                if node.load < most and node.room > 0 and ticket.accepts(node):
+                if node.load < most and node.room > 0 and not node.is_suspect and ticket.accepts(node):
                     return node
         nodes: list[Node] = []
         if len(self.nodes) > _CANDIDATES:
@@ -400,6 +406,7 @@ class Fleet:
             nodes = [node for node in random.sample(self._all, _CANDIDATES) if node.room > 0 and ticket.accepts(node)]
         if len(nodes) < 2:
             nodes = [node for node in self.nodes.values() if node.room > 0 and ticket.accepts(node)]
+        nodes = [node for node in nodes if not node.is_suspect] or nodes
         return min(random.sample(nodes, min(2, len(nodes))), key=lambda node: node.load, default=None)
 
     def _total_load(self) -> int:
