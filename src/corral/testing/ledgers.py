@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 
 from corral.ledger import ExecutionStatus, Ledger, Query, StoredCall, StoredDecision, StoredExecution, StoredSession
 from corral.ledger.rows import CallStatus
@@ -28,12 +28,8 @@ class LedgerSuite(Cases):
 
     @contextmanager
     def _provide(self, names: Sequence[str]) -> Generator[Mapping[str, object]]:
-        ledgers = {name: self.ledger() for name in names}
-        try:
-            yield ledgers
-        finally:
-            for ledger in ledgers.values():
-                ledger.close()
+        with ExitStack() as stack:
+            yield {name: stack.enter_context(closing(self.ledger())) for name in names}
 
     def test_what_was_stored_comes_back(self, ledger: Ledger, other: Ledger) -> None:
         ledger.create(_execution("a"))
