@@ -377,6 +377,22 @@ async def test_a_file_left_open_in_a_full_mount_fails_its_program(session: Sessi
         assert result.error.code == "files_exceeded"
 
 
+async def test_files_of_a_program_s_own_classes_fail_it_only_for_lack_of_room(session: Session) -> None:
+    source = """
+import io
+class Own(io.RawIOBase):
+    def writable(self): return True
+    def write(self, data): raise ERROR
+left = io.BufferedWriter(Own())
+left.write(b"x")
+return 1
+"""
+    assert await python(session, source.replace("ERROR", "RuntimeError('broken')")) == 1  # as Python itself closes it
+    result = await session.execute(source.replace("ERROR", "OSError(28, 'full')"), language="python")
+    assert result.error is not None
+    assert result.error.message == "a file was not closed, and its end could not be written: full"
+
+
 async def test_two_sessions_of_one_user_do_not_see_each_other(corral: Corral, session: Session) -> None:
     await python(session, "open('mine', 'w').write('x')")
     async with corral.session(context=ANN) as other:

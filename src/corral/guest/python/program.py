@@ -543,17 +543,19 @@ def _json(value: object) -> bytes:
 def _write_open_files() -> str | None:
     """Writes what files that are still open have buffered, and describes the first failure for lack of room.
 
-    When Python closes such a file itself, it ignores errors before version 3.13.
+    When Python closes such a file itself, it ignores errors before version 3.13. Other errors are ignored here too: the
+    file is closed or detached, or of a class of the program's own, which can raise anything.
     """
     for each in gc.get_objects():
-        if issubclass(type(each), io.BufferedWriter | io.BufferedRandom | io.TextIOWrapper):
+        if not issubclass(type(each), io.BufferedWriter | io.BufferedRandom | io.TextIOWrapper):
+            continue
+        with suppress(Exception):
             try:
                 each.flush()
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    return f"{each.name} was not closed, and its end could not be written: {error.strerror}"
-            except ValueError:  # it is closed or detached
-                pass
+                    name = getattr(each, "name", "a file")
+                    return f"{name} was not closed, and its end could not be written: {error.strerror}"
     return None
 
 
