@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from threading import Lock
 from typing import TypeVar
 
@@ -57,7 +58,15 @@ class AutomaticSandbox(SandboxProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._engine.capabilities
+        own = self._engine.capabilities
+        if own.saves and self._durable is not self._engine:
+            return replace(own, saves=self._durable.capabilities.saves)
+        return own
+
+    @property
+    def _durable(self) -> SandboxProvider:
+        """Engine of durable programs, which can only continue in the same one."""
+        return self._jailed if can_limit else self._engine
 
     @property
     def _engine(self) -> SandboxProvider:
@@ -65,7 +74,7 @@ class AutomaticSandbox(SandboxProvider):
 
     @override
     def engine_version(self, config: SandboxConfig) -> str:
-        return self._engine.engine_version(config)
+        return (self._durable if config.durable else self._engine).engine_version(config)
 
     async def warm(self, config: SandboxConfig) -> None:
         await self._first_that_works(lambda provider, config: provider.warm(config), config)
@@ -83,8 +92,8 @@ class AutomaticSandbox(SandboxProvider):
     async def _first_that_works(
         self, action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]], config: SandboxConfig
     ) -> T:
-        if config.durable and can_limit:  # it can only continue in the same engine
-            return await action(self._jailed, config)
+        if config.durable and can_limit:
+            return await action(self._durable, config)
         if config.space is not None and config.space.served and self._without is not None:
             return await action(self._without, config)  # others may not see its directories
         if self._chosen is None or (self._is_replaced and can_limit and self._retries.begin()):
