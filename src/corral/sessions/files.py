@@ -18,17 +18,19 @@ import anyio
 import anyio.to_thread
 
 from corral.arguments import checked
+from corral.concurrency.threads import run_in_own_thread
 from corral.errors import FileError
 from corral.jail.workers import WorkerError, run_in_worker
 from corral.results import FileChanges
 from corral.sessions.text_files import MAX_READ_BYTES, decode_text, encode_text
-from corral.sessions.tree import Entry, EntryKind, FileTree, Usage
+from corral.sessions.tree import MOST_PATH_CHARACTERS, Entry, EntryKind, FileTree, Usage
 from corral.types import EncodedValue
 
 _PIECE_BYTES = 1 << 18
 _SERVICE_BYTES = 1 << 19
 """Maximum bytes that `FileService` reads at once."""
 _ANSWER_BYTES = 4_000_000
+"""Maximum bytes of its answers."""
 _FLAGS = ("w", "wx", "a", "ax")
 _MOST_OFFSET = 1 << 53
 PROGRAM_REASONS = {
@@ -516,10 +518,10 @@ class ProgramFiles:
             raise _error(errno.ENOENT)
         return entry
 
-    def list(self, path: str, *, recursive: bool) -> list[Entry]:
-        """Lists a folder. Paths are relative to it, and valid text."""
+    def list(self, path: str, *, recursive: bool, max_characters: int = MOST_PATH_CHARACTERS) -> list[Entry]:
+        """Lists a folder. Paths are relative to it, and valid text. For `max_characters` see `FileTree.list`."""
         tree, parts = self._find(path)
-        entries = tree.files.list(parts, recursive=recursive, max_entries=MAX_ENTRIES)
+        entries = tree.files.list(parts, recursive=recursive, max_entries=MAX_ENTRIES, max_characters=max_characters)
         if entries is None:
             raise _error(errno.ENOENT if tree.files.stat(parts) is None else errno.ENOTDIR)
         return [each if each.path.isascii() else each._replace(path=as_text(each.path)) for each in entries]
@@ -579,9 +581,10 @@ class FileService:
         return self._used >= self._cpu_seconds
 
     async def answer(self, request: object) -> EncodedValue:
-        """Performs a request. One at a time, so that one program takes one thread."""
+        """Performs a request. One at a time, so that one program takes one thread. That thread is not in the shared
+        pool, where slow directories and sync tools would block each other."""
         async with self._busy:
-            return await anyio.to_thread.run_sync(self._measured, request)
+            return await run_in_own_thread(self._measured, request)
 
     def _measured(self, request: object) -> EncodedValue:
         start = time.thread_time()
@@ -611,7 +614,8 @@ class FileService:
                 entry = files.stat(path)
                 return [entry.kind, entry.size, entry.modified / 1e6, entry.inode]
             case ["list", str() as path, bool() as recursive]:
-                return [[entry.path, entry.kind] for entry in files.list(path, recursive=recursive)]
+                entries = files.list(path, recursive=recursive, max_characters=_ANSWER_BYTES)
+                return [[entry.path, entry.kind] for entry in entries]
             case ["read", str() as path, int() as offset, int() as size] if 0 <= offset < _MOST_OFFSET:
                 return files.read_part(path, offset, min(max(size, 0), _SERVICE_BYTES))
             case ["write", str() as path, bytes() as data, str() as flag] if flag in _FLAGS:

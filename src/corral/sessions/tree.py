@@ -39,7 +39,7 @@ _PIECE_BYTES = 1 << 18
 _MOST_DEPTH = 100
 """Maximum depth of folders that are listed, because each level takes a descriptor. Deeper ones are only measured."""
 _MOST_ENTRIES = 1_000_000
-_MOST_PATH_CHARACTERS = 100_000_000
+MOST_PATH_CHARACTERS = 100_000_000
 """Maximum characters of all paths in a list, because names can be long and folders deep."""
 
 
@@ -99,11 +99,9 @@ class FileTree:
         """Returns up to `size` bytes of a regular file from an offset; None if it does not exist. Raises the errors of
         `read`, except EFBIG."""
         with self._acting():
-            descriptor = self._find(path, os.O_RDONLY)
-            if descriptor is None:
+            if (descriptor := self._open_regular(path)) is None:
                 return None
             try:
-                _regular(descriptor)
                 return os.pread(descriptor, size, offset)
             finally:
                 os.close(descriptor)
@@ -115,11 +113,10 @@ class FileTree:
             OSError: EFBIG if the file is larger, EISDIR, ELOOP for a link, EINVAL for other kinds.
         """
         with self._acting():
-            descriptor = self._find(path, os.O_RDONLY)
-            if descriptor is None:
+            if (descriptor := self._open_regular(path)) is None:
                 return None
             try:
-                size = _regular(descriptor).st_size
+                size = os.fstat(descriptor).st_size
                 data = b"" if size > max_bytes else _read(descriptor, size, max_bytes + 1)
             finally:
                 os.close(descriptor)
@@ -131,14 +128,8 @@ class FileTree:
         """Yields up to `max_bytes` of a regular file; returns None if it does not exist. Raises the errors of `read`,
         except EFBIG."""
         with self._acting():
-            descriptor = self._find(path, os.O_RDONLY)
-            if descriptor is None:
+            if (descriptor := self._open_regular(path)) is None:
                 return None
-            try:
-                _regular(descriptor)
-            except BaseException:
-                os.close(descriptor)
-                raise
         pieces = _pieces(descriptor, max_bytes)
         next(pieces)  # once started, a generator closes the descriptor even if it is never read
         return pieces
@@ -261,11 +252,18 @@ class FileTree:
                 os.close(parent)
         return _entry("/".join(path), status)
 
-    def list(self, path: Sequence[str], *, recursive: bool, max_entries: int) -> list[Entry] | None:
+    def list(
+        self,
+        path: Sequence[str],
+        *,
+        recursive: bool,
+        max_entries: int,
+        max_characters: int = MOST_PATH_CHARACTERS,
+    ) -> list[Entry] | None:
         """Lists a folder, sorted by path; returns None if it does not exist.
 
         Raises:
-            OSError: E2BIG if the folder has more than `max_entries`.
+            OSError: E2BIG if the folder has more than `max_entries`, or their paths more than `max_characters`.
         """
         with self._acting():
             descriptor = self._find(path, _DIRECTORY)
@@ -277,8 +275,8 @@ class FileTree:
                 for entry in itertools.islice(entries, max_entries + 1):
                     listed.append(entry)
                     characters += len(entry.path)
-                    if characters > _MOST_PATH_CHARACTERS:
-                        raise OSError(errno.E2BIG, f"paths of more than {_MOST_PATH_CHARACTERS:,} characters")
+                    if characters > max_characters:
+                        raise OSError(errno.E2BIG, f"paths of more than {max_characters:,} characters")
         if len(listed) > max_entries:
             raise OSError(errno.E2BIG, f"more than {max_entries:,} files and folders")
         return sorted(listed)
@@ -310,6 +308,19 @@ class FileTree:
                 if (usage := _measured(self._open((), _DIRECTORY), most)) is not None:
                     return usage
         raise OSError(errno.EBUSY, "folders were moved during every attempt to measure them")
+
+    def _open_regular(self, path: Sequence[str]) -> int | None:
+        """Opens a regular file for reading; returns None if it does not exist. Raises the errors of `read`, except
+        EFBIG."""
+        descriptor = self._find(path, os.O_RDONLY)
+        if descriptor is None:
+            return None
+        try:
+            _regular(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _find(self, path: Sequence[str], flags: int) -> int | None:
         try:
