@@ -11,6 +11,7 @@ import random
 import re
 import resource
 import signal
+import socket
 import subprocess
 import tempfile
 from functools import partial
@@ -18,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread, current_thread
+from threading import Event, Lock, Thread, current_thread
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -328,6 +329,20 @@ class _Echo(BaseHTTPRequestHandler):
         """Writes nothing."""
 
 
+BROKEN_TIMERS = """
+const timer = setTimeout(() => {}, 1);
+Object.getPrototypeOf(timer).close = () => { throw THROWN };
+await new Promise(() => {});
+"""
+
+
+@pytest.mark.parametrize("thrown", ["'x'.repeat(100_000)", "{ toString() { for (;;); } }"])
+async def test_a_program_that_breaks_its_timers_ends_at_once_with_the_reason(corral: Corral, thrown: str) -> None:
+    code, name, message = await failure(corral, BROKEN_TIMERS.replace("THROWN", thrown))
+    assert (code, name) == ("program_failed", "RuntimeBroken")
+    assert message.startswith("the program replaced a part of the language that its own runtime needs: ")
+
+
 async def test_the_functions_of_the_server_and_strings_as_code_are_out_of_reach(corral: Corral) -> None:
     names = [*wasm_image._FUNCTIONS, *wasm_image.WASM_FUNCTIONS]
     assert (await corral.execute(f"return {names}.map((name) => typeof globalThis[name])")).value == [
@@ -336,6 +351,8 @@ async def test_the_functions_of_the_server_and_strings_as_code_are_out_of_reach(
     kinds = "[() => {}, async () => {}, function* () {}, async function* () {}]"
     program = f"return [() => eval('1'), ...{kinds}.map((kind) => () => kind.constructor('return 1'))].map((make) => {{ try {{ make() }} catch (error) {{ return error.name }} }})"
     assert (await corral.execute(program)).value == ["EvalError"] * 5
+    program = "Error.prepareStackTrace = (_, sites) => sites; return new Error().stack.map((each) => typeof each.getFunction())"
+    assert {*(await corral.execute(program)).value} == {"undefined"}
 
 
 TEXTS = """
@@ -486,6 +503,9 @@ async def test_a_late_deno_costs_no_program_its_packages_or_files(monkeypatch: p
     assert sandbox.name == "deno"  # nothing has started elsewhere yet
     await (await sandbox.start(SandboxConfig(modules=True, required_tier="landlock"))).aclose()
     assert sandbox.name == "wasm"
+    durable = SandboxConfig(durable=True)
+    assert sandbox.engine_version(durable) == deno.engine_version(durable) != sandbox.engine_version(SandboxConfig())
+    assert not sandbox.capabilities.saves, "Deno runs durable programs, and saves none"
     corral = Corral(sandbox={"typescript": sandbox}, check=False, sessions=Sessions())
     engine = "return [typeof ReadableStream, require('fs').readdirSync('.')]"
     async with corral.session() as session:
@@ -628,6 +648,58 @@ def test_executions_wait_for_a_long_turn_where_no_further_thread_starts(monkeypa
     one.__dict__.update(_leader="first", _current="connection", _followers=0)  # without requests to ignore it
     one._replace_leader(cast("Any", "connection"))
     assert (one._leader, one._current, one._followers) == ("first", "connection", 0)
+
+
+def test_a_timer_whose_turn_begins_is_not_due_for_a_thread_that_takes_over() -> None:
+    """On a loaded machine, another thread can take over before this one has called the guest."""
+    connection, due = server._PipedConnection(cast("Any", None), 1), list[object]()
+    one = object.__new__(server._Server)
+    one.__dict__.update(_lock=Lock(), _busy=Event(), _turns=0, _leader="first", _timers={connection: 0.0})
+
+    def take_turn(_: object, *, is_due: bool) -> None:
+        due.append((is_due, {**one._timers}))
+
+    one.__dict__["_take_turn"] = take_turn
+    assert one._run(connection, "first", is_due=True)
+    assert due == [(True, {})]
+
+
+def test_a_server_ends_if_the_thread_that_waits_for_all_executions_fails() -> None:
+    def fail(_: object) -> None:
+        raise OSError("no memory")
+
+    one = object.__new__(server._Server)
+    one.__dict__.update(_lock=Lock(), _timers={}, _over=Event(), _requests=SimpleNamespace(wait=fail))
+    one._lead(object())
+    assert one._over.is_set()
+
+
+def test_a_server_in_a_jail_never_waits_for_room_in_its_standard_error() -> None:
+    """Its pipe is read only once it has ended."""
+    reader, writer = os.pipe()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    own = [(number, os.dup(number)) for number in (0, 2)]
+    with ours, theirs:
+        os.dup2(theirs.fileno(), 0)
+        os.dup2(writer, 2)
+        try:
+            requests = server._Sockets()
+            is_blocking = os.get_blocking(2)
+            if not is_blocking:
+                for _ in range(100):  # more than the pipe takes
+                    server._report("x" * 10_000)
+        finally:
+            for number, descriptor in own:
+                os.dup2(descriptor, number)
+                os.close(descriptor)
+        requests._control.close()
+        requests._events.close()
+        os.close(requests._wakeup)
+    assert not is_blocking
+    os.close(writer)
+    written = os.read(reader, 1 << 20)
+    os.close(reader)
+    assert {*written.split(b"\n")} == {b"x" * 2000, b""}
 
 
 def test_a_server_ends_a_program_that_grows_once_all_together_are_too_large() -> None:

@@ -108,6 +108,7 @@ _OUT_OF_MEMORY = -signal.SIGABRT
 _MOST_RANDOM = 65_536
 _BELOW_MEMORY = re.compile(r"at wasm address 0xf{4}[0-9a-f]{4} in linear")
 """Matches the trap of a stack that grows below the beginning of memory, where it is. The engine does not check it."""
+_REPORT_CHARS = 2000
 _STACK = b'["error",["program_failed","RangeError","Maximum call stack size exceeded","",null],[],0,[]]'
 _KIND = (socket.AF_UNIX, socket.SOCK_SEQPACKET, 0) if sys.platform != "win32" else ()
 MESSAGE = struct.Struct("<IBI")
@@ -180,7 +181,7 @@ class _SocketConnection:
 
     def __init__(self, descriptors: list[int]) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptors[0])
-        self._lifeline = descriptors[1]
+        self._lifeline = socket.socket(*_KIND, fileno=descriptors[1])
         self.number = descriptors[0]
         self.sendall = self._connection.sendall
 
@@ -199,18 +200,18 @@ class _SocketConnection:
         return bool(poll.poll(0))
 
     def tell(self, what: str, value: int | str) -> None:
-        with socket.socket(*_KIND, fileno=os.dup(self._lifeline)) as lifeline:
-            tell(lifeline, what, value)
+        tell(self._lifeline, what, value)
 
     def close(self) -> None:
         self._connection.close()
-        os.close(self._lifeline)
+        self._lifeline.close()
 
 
 class _Sockets:
     """Requests on a socket, each with the descriptors of a connection."""
 
     def __init__(self) -> None:
+        os.set_blocking(2, False)  # see `_report`
         self._control = socket.socket(*_KIND, fileno=os.dup(0))
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._connections: dict[int, _SocketConnection] = {}
@@ -423,6 +424,7 @@ class _Guest:
         """Returns the frames that have arrived completely."""
         assert self._connection is not None
         if not (data := self._connection.receive()):
+            self._is_gone = True
             raise _Ended
         read = self._read
         read += data
@@ -483,7 +485,7 @@ class _Guest:
             return None
         if self._is_crowded or self.instance.size >= (self._server.memory_bytes + _GUEST_BYTES) * _FULL:
             return _OUT_OF_MEMORY
-        sys.stderr.write(f"a guest was ended: {trap}\n")
+        _report(f"a guest was ended: {trap}")
         return 1
 
     # --- frames
@@ -738,6 +740,14 @@ class _Server:
         threading.Thread(target=self._lead, args=(leader,), daemon=True).start()
 
     def _lead(self, leader: object) -> None:
+        try:
+            self._run_turns(leader)
+        except BaseException as error:  # without a leader, all executions would wait forever
+            _report(f"the server of programs failed: {type(error).__name__}: {error}")
+            self._over.set()
+
+    def _run_turns(self, leader: object) -> None:
+        """Runs the turns of all executions, until another thread leads or the host has ended this process."""
         with self._lock:  # the turn of the previous leader is no longer watched
             pass
         while True:
@@ -762,6 +772,7 @@ class _Server:
         with self._lock:
             self._current = connection
             self._turns += 1
+            self._timers.pop(connection, None)  # here, so that no other leader can run it at the same time
             if not self._busy.is_set():
                 self._busy.set()
         self._take_turn(connection, is_due=is_due)
@@ -781,7 +792,6 @@ class _Server:
 
     def _take_turn(self, connection: _Connection, *, is_due: bool) -> None:
         """Runs a turn of the connection's guest, and closes both if that was the last one."""
-        self._timers.pop(connection, None)
         try:
             guest = connection.guest
             if guest is None:
@@ -794,7 +804,7 @@ class _Server:
         except (WasmError, Trapped) as error:
             connection.tell("error", str(error))
         except BaseException as error:
-            sys.stderr.write(f"an execution failed: {type(error).__name__}: {error}\n")
+            _report(f"an execution failed: {type(error).__name__}: {error}")
             connection.tell("status", 1)
         self._end(connection)
 
@@ -856,6 +866,12 @@ class _Server:
         instance.write(place, reply)
         answer(address, instance.call("new_string", place, len(reply)))
         instance.call("qjs_free", place, len(reply))
+
+
+def _report(text: str) -> None:
+    """Writes a line to standard error. In a jail, it is lost if the pipe is full: the host reads that at the end."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"{text[:_REPORT_CHARS]}\n".encode("utf-8", "replace"))
 
 
 def _pages(memory: bytes, numbers: Sequence[int], without: Collection[int] = ()) -> bytes:

@@ -239,7 +239,7 @@ function nameFrames(): void {
   const nothing = (): undefined => undefined;
   const never = (): boolean => false;
   const methods = {
-    toString: value, getThis: nothing, getTypeName: nothing, getMethodName: nothing, getEvalOrigin: nothing, getPromiseIndex: () => null,
+    toString: value, getThis: nothing, getFunction: nothing, getTypeName: nothing, getMethodName: nothing, getEvalOrigin: nothing, getPromiseIndex: () => null,
     isToplevel: never, isEval: never, isConstructor: never, isAsync: never, isPromiseAll: never,
   };
   for (const [name, method] of Object.entries(methods)) {

@@ -170,7 +170,11 @@ function settleDurably(current: Run, world: World): void {
   } else send(AGAIN);
 }
 
-/** Runs the next timer, if it is due. */
+/** Runs the next timer, if it is due. A program can replace parts of its timers. */
 export function fire(): void {
-  fireTimer();
+  try {
+    fireTimer();
+  } catch (error) {
+    run.breakDown(error);
+  }
 }
