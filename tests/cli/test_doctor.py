@@ -179,7 +179,7 @@ def test_without_a_place_for_temporary_files_there_is_a_report_that_says_so() ->
     assert "✓ Programs in Python run in a memory-safe interpreter, not jailed: cannot write the guest's code" in text
 
 
-@pytest.mark.matrix("test_report has attempts that get through; here the command's exit code")
+@pytest.mark.matrix("test_report has the exit code then; here the command prints those attempts")
 def test_attempts_that_get_through_make_it_fail() -> None:
     unjailed = "from functools import partial\nfrom corral.cli.commands import doctor\n"
     unjailed += "doctor.examine = partial(doctor.examine, ('none',))"

@@ -85,6 +85,10 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
     (tmp_path / "corrected.ts").write_text(PROGRAM.replace("euros: 8", "euros: 9"))
     dry = project.main("executions", "replay", name, "--source", "corrected.ts", *ledger)
     assert (dry.returncode, dry.stdout) == (3, 'begun\nit would call pay({"euros": 9})\n'), dry.stderr
+    costs = project.main("executions", "costs", "--days", "1", "--json", *ledger)
+    assert [(cost["tool"], cost["calls"]) for cost in map(json.loads, costs.stdout.splitlines())] == [("pay", 2)]
+    undone = project.main("executions", "rollback", name, "--tools", "shop.py", *ledger)
+    assert (undone.returncode, undone.stdout) == (1, "   1 pay not undoable: the tool has no undo\n")
     with sqlite3.connect("runs.db") as database:
         database.execute("UPDATE executions SET status = 'running', lease = 0")  # as if its host were lost
     bare = project.main("executions", "resume", name, *ledger)

@@ -78,16 +78,15 @@ def test_the_context_and_the_variables_are_what_the_options_say(ready: Here) -> 
     assert done.stdout == "u1,o1,s1,a:read,b:read,1,--x=y\n"
 
 
-@pytest.mark.matrix("tests/egress and tests/sessions have both in the gate; here they are options")
-def test_a_network_and_skills_are_what_the_options_say(project: Project) -> None:
-    project.write("greet/SKILL.md", "---\nname: greet\ndescription: Greets.\n---\n")
-    project.write("greet/words.py", "word = 'hello'\n")
-    program = project.write(
+def test_a_network_and_skills_are_what_the_options_say(here: Here) -> None:
+    here.write("greet/SKILL.md", "---\nname: greet\ndescription: Greets.\n---\n")
+    here.write("greet/words.py", "word = 'hello'\n")
+    here.write(
         "program.py",
         "from skills.greet.words import word\nimport urllib.request\ntry:\n"
         "    urllib.request.urlopen('http://127.0.0.1:9/')\nexcept Exception as error:\n    word += f' {error}'\nword",
     )
-    done = project.corral("run", program, "--skill", "greet", "--network", "http://127.0.0.1:9", "--no-check")
+    done = here.main("run", "program.py", "--skill", "greet", "--network", "http://127.0.0.1:9", "--no-check")
     assert done.stdout.startswith("hello "), done.stderr
     assert "not public" in done.stdout
 

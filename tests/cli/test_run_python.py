@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 
 import pytest
@@ -17,7 +18,13 @@ def run(project: Project, program: str, *arguments: str) -> subprocess.Completed
     return project.corral("run", program, "--tools", "app.tools", "--no-check", *arguments)
 
 
-@pytest.mark.matrix("tests/e2e chooses the engine for each language in the gate; here an option does")
+def test_the_engine_is_an_option(here: Here) -> None:
+    here.write("program.py", "import sys\nlist(sys.version_info[:2])")
+    done = here.main("run", "program.py", "--no-check", "--sandbox", "monty")
+    assert (json.loads(done.stdout), done.returncode) == ([3, 14], 0), done.stderr  # jailed programs run in this Python
+
+
+@pytest.mark.matrix("test_the_engine_is_an_option, and tests/e2e which is chosen without; here each in a process")
 def test_a_file_of_python_runs_in_every_engine(project: Project) -> None:
     program = f"print('hi')\n{WEATHER}"
     printed = 'hi\n{\n  "city": "Oslo",\n  "sky": "clear"\n}\n'

@@ -4,6 +4,7 @@ named. Whoever judges can be wrong in one direction only: what is not proven to 
 from __future__ import annotations
 
 import errno
+import json
 import platform
 import sys
 from collections.abc import Generator, Mapping
@@ -13,6 +14,8 @@ from pathlib import Path
 import deno
 import pytest
 
+from corral.cli import dispatch
+from corral.cli.commands import doctor as command
 from corral.containment import Tier
 from corral.doctor.escape_probe import ATTEMPTS, PROBE, Attempt, attempted, make_room
 from corral.doctor.layers import bubblewrap_layer, landlock_layer, seccomp_layer, user_namespace_remedy
@@ -116,6 +119,15 @@ def test_without_a_jail_the_layers_are_seen_to_be_missing(unjailed: Examination)
         )
     assert layer(unjailed, "resource limits").in_force
     assert layer(unjailed, "memory limit").in_force
+
+
+def test_an_attempt_that_gets_through_makes_the_command_fail(
+    unjailed: Examination, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "examine", lambda: unjailed)
+    monkeypatch.setattr(command, "try_servers", list[object])
+    assert dispatch.run(["doctor", "--containment", "none", "--json"]) == 1
+    assert json.loads(capfd.readouterr().out)["healthy"] is False
 
 
 def probed(room: Path, probe: str) -> dict[str, Attempt]:

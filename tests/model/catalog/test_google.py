@@ -18,7 +18,9 @@ from corral.types import Language
 from tests.model.catalog.google import COUNT, google_tools
 from tests.model.catalog.queries import QUERIES
 
-pytestmark = pytest.mark.matrix("tests/tools searches made tools in the gate; here those of real services are found")
+pytestmark = pytest.mark.matrix(
+    "test_search.py finds tools made for it in the gate; here those of real services are found"
+)
 PYTHON = pytest.param(
     "python",
     marks=pytest.mark.matrix("in TypeScript in the gate; test_catalog has the budget of smaller catalogs in both"),
