@@ -32,7 +32,7 @@ MATRIX: dict[str, int] = {
     "protocols": 4,
     "rendering": 25,
     "running": 55,
-    "sandboxes": 23,
+    "sandboxes": 24,
     "security": 27,
     "sessions": 62,
     "shells": 441,

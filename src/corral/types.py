@@ -691,5 +691,6 @@ class Capabilities:
     start_timeout_seconds: float = 30.0
     """Maximum seconds for a start, including the first. On a loaded machine a local engine takes tenths of a second."""
     lacks: Mapping[str, str] = field(default_factory=dict[str, str], hash=False)
-    """Globals of TypeScript programs that its engine lacks, such as "FormData" or "Intl.Locale", each with the remedy
-    as a sentence. Checks refuse programs that use them."""
+    """Globals of TypeScript programs that its engine lacks, such as "FormData" or "Intl.Locale", and modules of node
+    and their functions, such as "node:zlib" or "node:crypto.createHmac", each with the remedy as a sentence. Checks
+    refuse programs that use them."""

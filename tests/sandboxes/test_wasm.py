@@ -28,13 +28,16 @@ import anyio.lowlevel
 import pytest
 from typing_extensions import override
 
+import corral as corral_package
 from corral import Corral, ExecutionContext, ExecutionResult, Limits, Sessions
 from corral.checking.servers.specs import GLOBALS
+from corral.checking.typescript.suspects import absent_names
 from corral.concurrency.threads import run_in_own_thread
 from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
+from corral.programs.syntax.typescript import parse
 from corral.sandboxes import DenoSandbox, LocalGuest, SandboxProvider, wasm, wasm_image
 from corral.sandboxes.automatic import TypeScriptSandbox
 from corral.sandboxes.jailed import guest_starter
@@ -167,11 +170,123 @@ async def test_the_table_of_absent_globals_is_that_of_the_engine(corral: Corral)
     page = (Path(__file__).parents[2] / "docs" / "wasm.md").read_text(encoding="utf-8")
     rows = page.partition("| absent | remedy |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
     cells = [row.strip("| ").split(" | ") for row in rows]
-    assert {name: remedy for names, remedy in cells for name in re.findall(r"`(\S+)`", names)} == LACKS
+    assert {name: remedy for names, remedy in cells for name in re.findall(r"`(\S+)`", names)} == {
+        name: remedy for name, remedy in LACKS.items() if not name.startswith("node:") or "." not in name
+    }
     declared = re.findall(r"^declare (?:var|function) ([^;{(<]+)", GLOBALS.read_text(encoding="utf-8"), re.MULTILINE)
     names = {*LANGUAGE.split(), *(name for line in declared for name in re.findall(r"(?:^|,\s*)([A-Za-z]\w*)", line))}
     program = f"{INTL} const names = {json.dumps(sorted(names))}; return [...names.filter((each) => !(each in globalThis)), ...members.filter((each) => !(each.slice(5) in Intl))]"
-    assert {*(await corral.execute(program)).value} - {"process"} == {*LACKS}
+    assert {*(await corral.execute(program)).value} - {"process"} == {
+        name for name in LACKS if not name.startswith("node:")
+    }
+
+
+WITH_MODULES = [
+    'import zlib from "zlib"; return 1',
+    'import zlib from "zlib"; return typeof zlib.gzipSync',
+    'import zlib from "zlib"; try { zlib.gzipSync("x") } catch { return 1 }',
+    'import zlib from "zlib"; const f = () => zlib.gzipSync("x"); try { return f() } catch { return 1 }',
+    'import zlib from "zlib"; const f = async () => zlib.gzipSync("x"); return await f().catch(() => 1)',
+    'import type { Readable } from "node:stream"; const x: Readable | null = null; return 1',
+    'import { Readable } from "node:stream"; const f = (x: any) => x instanceof Readable; return 1',
+    'import { createHash } from "node:crypto"; return createHash("sha256").update("x").digest("hex").length',
+    'import crypto from "crypto"; return crypto.randomUUID().length',
+    'import crypto from "crypto"; if ((crypto as any).createHmac) return crypto.createHmac("a", "b"); return 1',
+    'import crypto from "crypto"; if (crypto.createHmac) return crypto.createHmac("sha1", "b"); return 1',
+    'import crypto from "crypto"; return (crypto as any).hash?.("sha1", "b") ?? 1',
+    'import { hash } from "crypto"; return hash?.("sha1", "b") ?? 1',
+    'import crypto from "crypto"; { const crypto = { hash: (n: number) => n }; return crypto.hash(1) }',
+    'import { promisify } from "util"; import { gzip } from "zlib"; const z = promisify(gzip); return 1',
+    "const { hash } = { hash: (x: number) => x }; return hash(1)",
+    "const { file: File } = { file: 1 }; return File",
+    'import fs from "fs"; fs.writeFileSync("a", "x"); return fs.readFileSync("a", "utf8").length',
+    'import { promises as fs } from "fs"; await fs.writeFile("a", "x"); return (await fs.readdir(".")).length',
+    'const fs = require("fs"); fs.writeFileSync("a", "x"); return 1',
+    'import EventEmitter from "events"; const e = new EventEmitter(); let n = 0; e.on("x", () => n++); e.emit("x"); return n',
+    'import * as path from "path"; return path.join("a", "b").length',
+    'import util from "util"; return util.format("%s", 1).length',
+    'import http from "http"; return typeof http',
+    'let hash: any = require("crypto"); hash = { hash: () => 1 }; return hash.hash()',
+]
+"""Programs that end well in this engine, by modules that it lacks in part."""
+WITHOUT_MODULES = [
+    'import zlib from "zlib"; return zlib.gzipSync("x")',
+    'import zlib from "node:zlib"; return zlib.gzipSync("x").toString("base64")',
+    'import * as zlib from "node:zlib"; return zlib.gzipSync("x")',
+    'import { gzipSync } from "node:zlib"; return gzipSync("x")',
+    'import { gzipSync as gz } from "node:zlib"; return gz("x")',
+    'const zlib = require("zlib"); return zlib.gzipSync("x")',
+    'const { gzipSync } = require("node:zlib"); return gzipSync("x")',
+    'const { gzipSync: gz } = require("node:zlib"); return gz("x")',
+    'const zlib = await import("node:zlib"); return zlib.gzipSync("x")',
+    'const { gzipSync } = await import("node:zlib"); return gzipSync("x")',
+    'import { createHmac } from "crypto"; return createHmac("sha1", "k")',
+    'import crypto from "crypto"; return crypto.createHmac("sha1", "k").update("x").digest("hex")',
+    'import { Readable } from "stream"; const r = new Readable(); return 1',
+    'import { readFileSync, createReadStream } from "fs"; const x = createReadStream("a"); return 1',
+    'import * as fs from "fs"; fs.createReadStream("a"); return 1',
+    'import { glob } from "fs/promises"; for await (const x of glob("*")) return x',
+    'import { promises as fs } from "fs"; for await (const x of fs.glob("*")) return x',
+    'import { promises } from "fs"; return promises.glob("*")',
+    'import fs from "fs"; return fs.promises.opendir(".")',
+    'import { exec } from "child_process"; exec("ls"); return 1',
+    'import https from "https"; https.get("https://x", () => {}); return 1',
+    'import { parseArgs } from "util"; return parseArgs({})',
+    'const f = () => { const x = require("os"); return x.cpus().length + x.loadavg()[0] }; return f()',
+]
+
+
+def test_calls_of_absent_modules_are_seen_in_the_source() -> None:
+    def absent(program: str) -> list[str]:
+        return [name for _, name in absent_names(parse(program.encode()).root_node, LACKS)]
+
+    assert {program: absent(program) for program in WITH_MODULES} == {program: [] for program in WITH_MODULES}
+    assert [program for program in WITHOUT_MODULES if len(absent(program)) != 1] == []
+
+
+MEMBERS = """
+const absent = (name) => { try { require(name).any(); return false } catch (error) { return error.message.includes("is not available to programs") } };
+const functions = (name) => Object.getOwnPropertyNames(require(name)).filter((each) => each[0] !== "_" && typeof require(name)[each] === "function");
+return [NAMES.filter(absent), Object.fromEntries(NAMES.filter((name) => !absent(name)).map((name) => [name, functions(name)]))]
+"""
+REFUSED = """
+import fs from "fs"; const isRefused = (name) => { try { fs[name]("none", () => {}) } catch (error) { return error.message.includes("no streams") } };
+return Object.getOwnPropertyNames(fs).filter(isRefused)
+"""
+
+
+@pytest.mark.matrix(
+    "the gate has the finding of each kind of import; here the table is that of the engines, which run all of them"
+)
+async def test_the_table_of_absent_modules_is_that_of_the_engines(
+    warm_wasm: WasmSandbox, warm_deno: DenoSandbox
+) -> None:
+    loader = (Path(corral_package.__file__).parent / "guest" / "typescript" / "loader.ts").read_text(encoding="utf-8")
+    lists = [
+        re.findall(r'"([^"]*)"', text) for text in re.findall(r"(?:PURE = |REFUSED = new Set\()\(([^)]*)\)", loader)
+    ]
+    assert len(lists) == 2
+    names = sorted({*" ".join(map("".join, lists)).split()})
+    program = MEMBERS.replace("NAMES", json.dumps(names))
+    results: list[Any] = []
+    refused: list[str] = []
+    for sandbox in (warm_wasm, warm_deno):
+        async with Corral(sandbox=sandbox).session(languages=["typescript"]) as session:
+            results.append((await session.execute(program, check=False)).raise_for_error().value)
+            if sandbox is warm_wasm:
+                refused = (await session.execute(REFUSED, check=False)).raise_for_error().value
+                for each in WITH_MODULES:
+                    assert ((await session.execute(each)).status, each) == ("succeeded", each)
+                for each in WITHOUT_MODULES:
+                    assert ((await session.execute(each)).status, each) == ("rejected", each)
+                    assert ((await session.execute(each, check=False)).status, each) == ("failed", each)
+    (absent, functions), (_, functions_of_v8) = results
+    assert {*absent} == {name.removeprefix("node:") for name in LACKS if name.startswith("node:") and "." not in name}
+    lacking = {f"{name}.{each}" for name in functions for each in {*functions_of_v8.get(name, ())} - {*functions[name]}}
+    lacking |= {f"fs.{each}" for each in refused}
+    assert {each for each in lacking if not each.startswith(("console.", "assert/", "path/", "timers."))} == {
+        name.removeprefix("node:") for name in LACKS if name.startswith("node:") and "." in name
+    }
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -24,7 +25,7 @@ from corral.checking.servers.lsp import ServerLost
 from corral.checking.servers.specs import SERVERS, ServerKind
 from corral.checking.servers.workspace import Workspace
 from corral.checking.typescript.check import TypeScriptCheck
-from corral.checking.typescript.suspects import absent_globals
+from corral.checking.typescript.suspects import absent_names
 from corral.checking.verdict import Verdict, verdict_on
 from corral.concurrency.fairness import wait_for_job
 from corral.concurrency.threads import run_in_own_thread, thread_safe_callback
@@ -56,6 +57,8 @@ _SUSPECTED_SECONDS = 300.0
 _HOLDS_UP_SECONDS = 0.03
 """Processor seconds of a check above which the owner moves to the second server, if others are waiting."""
 _MAX_SUSPECTS = 10_000
+_LAST = re.compile("[.:]")
+"""Separates the last word of a name that an engine lacks, such as `node:zlib` or `Intl.Locale`."""
 _SLOW_SECONDS = 60.0
 """Seconds for which a program is remembered as too slow to check."""
 _IDLE_SECONDS = 600.0
@@ -335,9 +338,10 @@ def verdict_of(case: Case, declared: ToolSet, seconds: float, workspace: Workspa
 
 
 def _fit_engine(case: Case) -> Verdict | None:
-    """Refuses a program that uses globals which its engine lacks. Returns None for others."""
+    """Refuses a program that uses globals or modules which its engine lacks. Returns None for others."""
     typed, source = case.program.typed, case.source
-    names = [name for name in case.lacks if name.rpartition(".")[2] in source]
+    loads = case.modules and ("import" in source or "require" in source)
+    names = [name for name in case.lacks if _LAST.split(name)[-1] in source and (loads or not name.startswith("node:"))]
     if not names or typed is None or not case.is_light or not isinstance(case.typed, TypedProgram):
         return None
     findings = [
@@ -348,7 +352,7 @@ def _fit_engine(case: Case) -> Verdict | None:
             kind="absent",
             hint=case.lacks[name],
         )
-        for node, name in absent_globals(case.typed.root, names)
+        for node, name in absent_names(case.typed.root, names)
     ]
     return verdict_on(findings, Places(typed.text, typed.positions).at) if findings else None
 

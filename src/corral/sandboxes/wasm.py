@@ -69,36 +69,107 @@ _ISOLATED = ("-I", "-S", "-B")
 _LIBRARY = "/python/wasmtime"
 _IMAGE = "/python/image"
 """Folders of wasmtime's library and of the image, in namespaces."""
-_STREAMS = "It has no streams: read a whole body with `await response.text()`, `.json()` or `.arrayBuffer()`."
-_ONE_THREAD = "Programs have one thread: use promises, and pass values."
-_LANGUAGES = "It has `Intl.NumberFormat`, `DateTimeFormat` and `Collator` for en-US: write the text yourself."
-LACKS: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            *("ReadableStream", "ReadableStreamDefaultReader", "ReadableStreamBYOBReader", "WritableStream"),
-            *("WritableStreamDefaultWriter", "TransformStream", "TextDecoderStream", "TextEncoderStream"),
-            *("ByteLengthQueuingStrategy", "CountQueuingStrategy"),
-        ),
-        _STREAMS,
+_ABSENT = {
+    "It has no streams: read a whole body with `await response.text()`, `.json()` or `.arrayBuffer()`.": (
+        "ReadableStream ReadableStreamDefaultReader ReadableStreamBYOBReader WritableStream "
+        "WritableStreamDefaultWriter TransformStream TextDecoderStream TextEncoderStream ByteLengthQueuingStrategy "
+        "CountQueuingStrategy"
     ),
-    **dict.fromkeys(("CompressionStream", "DecompressionStream"), "Compress with a tool."),
-    **dict.fromkeys(("FormData", "File", "FileReader"), "Send JSON, text or bytes: a `Blob` has `text()`."),
-    **dict.fromkeys(
-        ("Atomics", "SharedArrayBuffer", "Worker", "MessageChannel", "MessageEvent", "MessagePort"), _ONE_THREAD
+    "Compress with a tool.": "CompressionStream DecompressionStream",
+    "Send JSON, text or bytes: a `Blob` has `text()`.": "FormData File FileReader",
+    "Programs have one thread: use promises, and pass values.": (
+        "Atomics SharedArrayBuffer Worker MessageChannel MessageEvent MessagePort"
     ),
-    "CryptoKey": "`crypto.subtle` has digests only: sign and encrypt with a tool.",
-    "Temporal": "Use `Date`.",
-    "URLPattern": "Use `new URL(...)` and a regular expression.",
-    "WebAssembly": "Write it in TypeScript.",
-    **dict.fromkeys(
-        (
-            *("Intl.PluralRules", "Intl.ListFormat", "Intl.RelativeTimeFormat", "Intl.Segmenter", "Intl.Locale"),
-            *("Intl.DisplayNames", "Intl.DurationFormat", "Intl.getCanonicalLocales", "Intl.supportedValuesOf"),
-        ),
-        _LANGUAGES,
+    "`crypto.subtle` has digests only: sign and encrypt with a tool.": "CryptoKey",
+    "Use `Date`.": "Temporal",
+    "Use `new URL(...)` and a regular expression.": "URLPattern",
+    "Write it in TypeScript.": "WebAssembly",
+    "It has `Intl.NumberFormat`, `DateTimeFormat` and `Collator` for en-US: write the text yourself.": (
+        "Intl.PluralRules Intl.ListFormat Intl.RelativeTimeFormat Intl.Segmenter Intl.Locale Intl.DisplayNames "
+        "Intl.DurationFormat Intl.getCanonicalLocales Intl.supportedValuesOf"
+    ),
+    'Compress with a tool, or run it with sandbox="deno".': "node:zlib",
+    'It has no streams: use whole texts and lists, or run it with sandbox="deno".': (
+        "node:stream node:stream/consumers node:stream/promises node:stream/web"
+    ),
+    'Write it without this module, or run it with sandbox="deno".': (
+        "node:async_hooks node:diagnostics_channel node:path/win32 node:punycode"
+    ),
+    "Programs have no sockets: use `fetch` or a tool.": (
+        "node:http node:https node:http2 node:net node:tls node:dgram node:dns node:dns/promises"
+    ),
+    "Programs have no other processes and threads: use promises or a tool.": (
+        "node:child_process node:cluster node:worker_threads"
+    ),
+    "No engine has it: write it without this module, or use a tool.": (
+        "node:domain node:inspector node:module node:readline node:readline/promises node:repl node:sqlite node:sys "
+        "node:test node:trace_events node:tty node:v8 node:vm node:wasi"
     ),
 }
-"""Globals of other engines that this one lacks, each with the remedy."""
+"""Globals and modules that this engine lacks, by the remedy."""
+_ABSENT_FUNCTIONS = {
+    "node:assert": "Assert CallTracker doesNotMatch doesNotReject doesNotThrow partialDeepStrictEqual rejects",
+    "node:buffer": "File SlowBuffer isAscii isUtf8 resolveObjectURL transcode utf8Write",
+    "node:crypto": (
+        "Certificate Cipheriv Decipheriv DiffieHellman DiffieHellmanGroup ECDH Hash Hmac KeyObject Sign Verify "
+        "X509Certificate checkPrime checkPrimeSync createCipheriv createDecipheriv createDiffieHellman "
+        "createDiffieHellmanGroup createECDH createHmac createPrivateKey createPublicKey createSecretKey createSign "
+        "createVerify diffieHellman generateKey generateKeyPair generateKeyPairSync generateKeySync generatePrime "
+        "generatePrimeSync getCipherInfo getCiphers getCurves getDiffieHellman getFips hash hkdf hkdfSync pbkdf2 "
+        "pbkdf2Sync privateDecrypt privateEncrypt prng pseudoRandomBytes publicDecrypt publicEncrypt randomFill rng "
+        "scrypt scryptSync secureHeapUsed setEngine setFips sign timingSafeEqual verify"
+    ),
+    "node:events": (
+        "EventEmitterAsyncResource addAbortListener getEventListeners getMaxListeners init listenerCount on "
+        "setMaxListeners"
+    ),
+    "node:os": (
+        "availableParallelism freemem getPriority loadavg machine networkInterfaces setPriority totalmem uptime "
+        "userInfo version"
+    ),
+    "node:path": "matchesGlob",
+    "node:perf_hooks": (
+        "PerformanceEntry PerformanceObserver PerformanceObserverEntryList createHistogram eventLoopUtilization "
+        "monitorEventLoopDelay timerify"
+    ),
+    "node:querystring": "unescapeBuffer",
+    "node:timers/promises": "setInterval",
+    "node:url": (
+        "Url domainToASCII domainToUnicode fileURLToPathBuffer format parse resolve resolveObject urlToHttpOptions"
+    ),
+    "node:util": (
+        "MIMEParams MIMEType aborted convertProcessSignalToExitCode debug diff formatWithOptions getCallSites "
+        "getSystemErrorMap getSystemErrorMessage getSystemErrorName log parseArgs parseEnv queryObjects "
+        "setTraceSigInt styleText toUSVString transferableAbortController transferableAbortSignal"
+    ),
+    "node:util/types": (
+        "isArgumentsObject isBigInt64Array isBigIntObject isBigUint64Array isBooleanObject isCryptoKey isFloat16Array "
+        "isFloat32Array isGeneratorObject isInt16Array isInt32Array isInt8Array isKeyObject isMapIterator "
+        "isModuleNamespaceObject isNumberObject isProxy isSetIterator isSharedArrayBuffer isStringObject "
+        "isSymbolObject isUint16Array isUint32Array isUint8ClampedArray"
+    ),
+    "node:fs": (
+        "ReadStream WriteStream createReadStream createWriteStream glob globSync mkdtempDisposable "
+        "mkdtempDisposableSync openAsBlob opendir opendirSync readv readvSync statfs statfsSync watch watchFile "
+        "writev writevSync"
+    ),
+    "node:fs/promises": "glob mkdtempDisposable opendir statfs",
+}
+"""Functions of V8 that modules of this engine lack."""
+_REMEDIES = {
+    "node:crypto": 'Hashes and random numbers are all: sign and encrypt with a tool, or run it with sandbox="deno".',
+    "node:fs": "It has no streams: read and write whole files, or parts with `openSync` and `readSync`.",
+}
+_REMEDY = 'Use another part of the module, or run it with sandbox="deno".'
+LACKS: Mapping[str, str] = {
+    **{name: remedy for remedy, names in _ABSENT.items() for name in names.split()},
+    **{
+        f"{module}.{name}": _REMEDIES.get(module, _REMEDY)
+        for module, names in _ABSENT_FUNCTIONS.items()
+        for name in names.split()
+    },
+}
+"""Absent globals, modules and functions, each with the remedy: see `Capabilities.lacks`."""
 _PLAIN = ContainmentKind("interpreter", "interpreter")
 """Containment where no jail holds."""
 _READY = encode_frame(FrameKind.READY, b"[%d]" % PROTOCOL, NO_NONCE)

@@ -5,8 +5,9 @@ The search uses only the syntax tree, so for most programs the server need not b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import takewhile
+from collections import Counter
+from collections.abc import Collection, Iterator
+from itertools import accumulate, takewhile
 
 from tree_sitter import Node
 
@@ -14,8 +15,16 @@ from corral.checking.declared_types import DeclaredTypes
 from corral.checking.typescript.dynamic_members import root_of, writes_of
 from corral.checking.typescript.expressions import is_awaited, is_shown
 from corral.concurrency.cached_property import cached_property
-from corral.programs.syntax.parsing import ancestors, arguments_of, is_a, part, with_wrappers
-from corral.programs.syntax.typescript import FUNCTION_VALUES, finder, text_of, unwrapped, walk
+from corral.programs.syntax.parsing import ancestors, arguments_of, inside, is_a, part, with_wrappers
+from corral.programs.syntax.typescript import (
+    FUNCTION_VALUES,
+    FUNCTIONS,
+    child_of_type,
+    finder,
+    text_of,
+    unwrapped,
+    walk,
+)
 
 _CALLS = finder("(call_expression) @call (variable_declarator name: (identifier) @held value: (call_expression))")
 _NAMES = finder("[(identifier) (shorthand_property_identifier)] @name")
@@ -40,6 +49,16 @@ _OWN = finder(
     ' (binary_expression left: (string (string_fragment) @name) operator: "in")]'
 )
 """Other names that a program binds, and names of members that it tests."""
+_NODE = "node:"
+_IMPORTS = finder(
+    "[(import_statement) @import (variable_declarator value: [(call_expression) (await_expression)]) @held]"
+)
+_CATCHES = finder(
+    "[(catch_clause) @clause (member_expression property: (property_identifier) @method"
+    ' (#match? @method "^(catch|then|allSettled)$"))]'
+)
+_LATER = FUNCTIONS | {"public_field_definition"}
+"""Nodes whose code can run later, where its failure may be caught."""
 _PASSED = frozenset(
     {"if_statement", "ternary_expression", "switch_case", "for_statement", "for_in_statement", "while_statement"}
 )
@@ -67,32 +86,100 @@ class Places:
         return _MEMBERS(self.root).get("member", [])
 
 
-def absent_globals(root: Node, lacks: Iterable[str]) -> Iterator[tuple[Node, str]]:
-    """Yields uses of globals that fail, because the engine lacks them, with their names.
+def absent_names(root: Node, lacks: Collection[str]) -> Iterator[tuple[Node, str]]:
+    """Yields uses of globals, and calls of modules and their members, that fail because the engine lacks them.
 
-    A name that the program binds or tests anywhere is left to the engine, as are uses whose failure it catches.
+    `lacks` has them as in `Capabilities.lacks`. Left to the engine are names that the program binds or tests anywhere,
+    parts of modules that it uses other than by calls, and uses whose failure it may catch.
     """
-    names_by_root: dict[bytes | None, set[str]] = {}
-    for name in lacks:
-        names_by_root.setdefault(name.partition(".")[0].encode(), set()).add(name)
-    nodes = [each for each in _NAMES(root).get("name", ()) if each.text in names_by_root]
-    own = {each.text for each in _OWN(root).get("name", ())}
-    own |= {each.text for each in nodes if is_a(each.parent, *_BINDS) and not _is_value(each)}
-    own |= {
+    imported = _imported_names(root) if any(name.startswith(_NODE) for name in lacks) else {}
+    names = {name.partition(".")[0].encode() for name in lacks} | imported.keys()
+    nodes = [each for each in _NAMES(root).get("name", ()) if each.text in names]
+    bound = Counter(each.text for each in _OWN(root).get("name", ()))
+    bound.update(each.text for each in nodes if _is_bound(each))
+    tested = {
         each.text for each in nodes if is_a(each.parent, "unary_expression") and text_of(each.parent)[:6] == "typeof"
     }
+    catches = bool(_CATCHES(root))
+    uses: list[tuple[Node, str, set[str]]] = []
+    kept: set[str] = set()
     for node in nodes:
-        if node.text in own or any(each.type == "try_statement" for each in ancestors(node)):
+        module = imported.get(node.text)
+        if node.text in tested or bound[node.text] != (module is not None) or _is_bound(node):
             continue
-        member = node.parent if is_a(node.parent, "member_expression") else None
-        for name in (text_of(node), text_of(member)):
-            if name in names_by_root[node.text]:
-                yield node, name
+        path, use = _path(node, module or text_of(node))
+        if module is not None and not _is_call(use):
+            kept.add(path)
+            continue
+        prefixes = [*accumulate(path.split("."), "{}.{}".format)]
+        name = next((each for each in prefixes if each in lacks), None)
+        around = {each.type for each in ancestors(node)} if name is not None else set[str]()
+        if name is not None and "try_statement" not in around and (not catches or around.isdisjoint(_LATER)):
+            uses.append((node, name, {*prefixes}))
+    for node, name, prefixes in uses:
+        if kept.isdisjoint(prefixes):
+            yield node, name
+
+
+def _path(node: Node, name: str) -> tuple[str, Node]:
+    """Returns the name of a member, such as `node:zlib.gzipSync`, from that of its object, and its node."""
+    while (member := node.parent) is not None and member.type == "member_expression" and part(member, "object") == node:
+        name, node = f"{name}.{text_of(part(member, 'property'))}", member
+    return name.replace("node:fs.promises", "node:fs/promises"), node
+
+
+def _is_call(function: Node) -> bool:
+    """True if a function is called, or constructed, whether or not it exists."""
+    call = function.parent
+    return "?." not in text_of(function) and (
+        (
+            is_a(call, "call_expression")
+            and part(call, "function") == function
+            and "?." not in map(text_of, call.children)
+        )
+        or (is_a(call, "new_expression") and part(call, "constructor") == function)
+    )
+
+
+def _imported_names(root: Node) -> dict[bytes | None, str]:
+    """Returns the variables that hold modules of node and their members, such as `node:crypto.createHash`."""
+    names: dict[bytes | None, str] = {}
+
+    def bind(pattern: Node | None, module: str) -> None:
+        if pattern is None or pattern.type == "identifier":
+            names[pattern and pattern.text] = module
+        for each in pattern.named_children if is_a(pattern, "named_imports", "object_pattern") else ():
+            name, alias = part(each, "name") or part(each, "key") or each, part(each, "alias") or part(each, "value")
+            member = text_of(name)
+            names[(alias or name).text] = module if member == "default" else f"{module}.{member}"
+
+    matches = _IMPORTS(root)
+    for statement in matches.get("import", ()):
+        clause = child_of_type(statement, "import_clause")
+        for each in clause.named_children if clause is not None else ():
+            is_namespace = each.type == "namespace_import"
+            bind(inside(each) if is_namespace else each, _module(part(statement, "source")))
+    for declarator in matches.get("held", ()):
+        value = unwrapped(part(declarator, "value") or declarator)
+        call = unwrapped(value.named_children[0]) if value.type == "await_expression" else value
+        if text_of(part(call, "function")) in ("require", "import") and (passed := arguments_of(call)):
+            bind(part(declarator, "name"), _module(passed[0]))
+    return names
+
+
+def _module(literal: Node | None) -> str:
+    return _NODE + text_of(literal)[1:-1].removeprefix(_NODE)
+
+
+def _is_bound(name: Node) -> bool:
+    """True if an identifier is bound here, and so no use."""
+    return is_a(name.parent, *_BINDS) and not _is_value(name)
 
 
 def _is_value(node: Node) -> bool:
     """True if the identifier is the value of its parent, and not a name that it binds."""
-    return any(part(node.parent, field) == node for field in ("value", "right", "body"))
+    fields = ("right", "body") if is_a(node.parent, "pair_pattern") else ("value", "right", "body")
+    return any(part(node.parent, field) == node for field in fields)
 
 
 def forgotten_calls(places: Places) -> Iterator[Node]:
