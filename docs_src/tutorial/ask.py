@@ -18,9 +18,9 @@ agent = Agent(
 if __name__ == "__main__":
     result = agent.run_sync(sys.argv[1])
     if isinstance(result.output, DeferredToolRequests):
-        [call] = result.output.approvals
-        for each in result.output.metadata[call.tool_call_id]["calls"]:
-            print("needs approval:", each["tool"], each["input"])
+        for call in result.output.approvals:
+            for each in result.output.metadata[call.tool_call_id]["calls"]:
+                print("needs approval:", each["tool"], each["input"])
         Path("conversation.json").write_bytes(result.all_messages_json())
         Path("requests.json").write_bytes(TypeAdapter(DeferredToolRequests).dump_json(result.output))
     else:

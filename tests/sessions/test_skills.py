@@ -99,6 +99,21 @@ async def test_typescript_imports_a_module_with_a_package_and_one_of_its_own(cor
     assert await value(corral.execute, TYPESCRIPT.replace("FROM", place), "typescript") == 6
 
 
+@pytest.mark.matrix(
+    "the gate tests errors of unknown packages; those of skills, without packages, outside of a session and in one"
+)
+async def test_without_a_bundler_an_import_of_a_skill_names_the_option_that_brings_one(report: Path) -> None:
+    async with Corral(skills=[report], check=False) as corral, corral.session() as session:
+        for run, place in ((corral.execute, "skills"), (session.execute, "/root/skills")):
+            error = (await run(TYPESCRIPT.replace("FROM", place))).error
+            assert error is not None
+            assert f'module "{place}/report/helpers/sums.mjs" is not available' in error.message
+            assert "packages=NpmPackages(...)" in error.message
+        error = (await session.execute('return require("lodash");')).error
+        assert error is not None
+        assert "programs may import parts of node such as" in error.message
+
+
 async def test_a_session_has_the_folder_for_both_languages(corral: Corral) -> None:
     async with corral.session() as session:
         assert await value(session.execute, TYPESCRIPT.replace("FROM", "skills"), "typescript") == 6

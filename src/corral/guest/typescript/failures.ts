@@ -3,7 +3,8 @@
 
 const { create, defineProperty } = Object;
 const { apply } = Reflect;
-const { indexOf, slice } = String.prototype;
+const { indexOf, slice, startsWith } = String.prototype;
+const { stringify } = JSON;
 
 /** Position of a call. */
 export interface Site {
@@ -84,3 +85,11 @@ export function callFailure(code: string, name: string, message: string, site: S
   defineProperty(failure, "stack", { value, configurable: true, writable: true, enumerable: false });
   return failure;
 }
+
+/** Returns the message for a module that is not available. One of a skill has its own remedy. */
+export function unavailable(specifier: string, reason: string): string {
+  const isOfSkill = apply(startsWith, specifier, ["skills/"]) || apply(startsWith, specifier, ["/root/skills/"]);
+  return `module ${stringify(specifier)} is not available: ${isOfSkill ? OF_SKILL : reason}`;
+}
+
+const OF_SKILL = "programs in TypeScript can import modules of a skill only if the host sets packages too: Corral(skills=[...], packages=NpmPackages(...))";

@@ -2,6 +2,7 @@
 
 import type { World } from "./durable.ts";
 import { compile, evaluate, runMicrotasks } from "./engine.ts";
+import { unavailable } from "./failures.ts";
 import { homeOf } from "./file_api.ts";
 import type { Loader, ModuleTexts, Mounts, Start, Text } from "./run.ts";
 
@@ -177,7 +178,9 @@ export class Modules implements Loader {
     const { allowed } = this.#texts;
     const quoted = JSON.stringify(specifier);
     const owner = specifier.split("/", specifier.startsWith("@") ? 2 : 1).join("/");
-    let message = `module ${quoted} is not available: programs may import ${allowed.join(", ")}, and parts of node such as "path" and "crypto"; the host allows more with Corral(packages=NpmPackages(...))`;
+    const rest = `parts of node such as "path" and "crypto"; the host allows more with Corral(packages=NpmPackages(...))`;
+    let message = unavailable(specifier, `programs may import ${rest}`);
+    if (allowed.length > 0) message = `module ${quoted} is not available: programs may import ${allowed.join(", ")}, and ${rest}`;
     if (reason !== undefined) message = `module ${quoted} cannot be loaded: ${reason}`;
     else if (allowed.includes(owner)) message = `module ${quoted} was not loaded: write its name as a literal string in \`import ... from\`, \`await import(...)\` or \`require(...)\``;
     return defineProperty(new TypeError(message), "code", { value: "MODULE_NOT_FOUND", configurable: true, writable: true });

@@ -2,7 +2,7 @@
 // decides when the execution is finally over.
 
 import { type Level, makeConsole } from "./console.ts";
-import { CorralError, failureClasses } from "./failures.ts";
+import { CorralError, failureClasses, unavailable } from "./failures.ts";
 import { giveBackParsed } from "./bigints.ts";
 import { type Seed, World } from "./durable.ts";
 import { enterCell, isOutOfMemory, runMicrotasks, runningCell } from "./engine.ts";
@@ -689,7 +689,7 @@ export class Run {
 const loadNothing = (advice = ""): Load => Object.assign(
   async (specifier: unknown, unused?: unknown) => {
     if (unused === true) return;
-    throw new TypeError(`module ${stringify(`${specifier}`)} is not available: programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like${advice}`);
+    throw new TypeError(unavailable(`${specifier}`, `programs load no modules; they have the global \`tools\`, the language, and URL, crypto and the like${advice}`));
   },
   { meta: Object.freeze({ __proto__: null, main: true }) },
 );
