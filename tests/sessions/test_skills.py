@@ -48,22 +48,30 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.fixture(scope="module")
-async def corral(report: Path) -> AsyncIterator[Corral]:
-    async with Corral(packages=NpmPackages(PACKAGES), skills=[report]) as opened:
+IN_WASM = pytest.param("wasm", marks=pytest.mark.matrix("the same loader of modules and rules of files in WebAssembly"))
+
+
+@pytest.fixture(scope="module", params=["deno", IN_WASM])
+async def corral(report: Path, request: pytest.FixtureRequest) -> AsyncIterator[Corral]:
+    sandbox: dict[Language, str | SandboxProvider] = {"python": CPythonSandbox(), "typescript": request.param}
+    async with Corral(sandbox=sandbox, packages=NpmPackages(PACKAGES), skills=[report]) as opened:
         yield opened
 
 
 @pytest.mark.parametrize(
     "tier",
-    ["namespaces", pytest.param("landlock", marks=pytest.mark.matrix("the same folders are seen in namespaces"))],
+    [
+        "namespaces",
+        pytest.param("landlock", marks=pytest.mark.matrix("the same folders are seen in namespaces")),
+        IN_WASM,
+    ],
 )
 async def test_programs_of_callers_with_a_session_have_skills_and_models_hear_of_them(
-    report: Path, tier: Literal["namespaces", "landlock"]
+    report: Path, tier: Literal["namespaces", "landlock", "wasm"]
 ) -> None:
     sandbox: dict[Language, str | SandboxProvider] = {
-        "python": CPythonSandbox(tier=tier),
-        "typescript": DenoSandbox(tier=tier),
+        "python": CPythonSandbox(tier="namespaces" if tier == "wasm" else tier),
+        "typescript": "wasm" if tier == "wasm" else DenoSandbox(tier=tier),
     }
     caller = ExecutionContext(user_id="ann", session_id="s")
     async with Corral(
@@ -86,6 +94,11 @@ async def test_programs_of_callers_with_a_session_have_skills_and_models_hear_of
         written = await corral.execute("open('/root/skills/report/x', 'w')", language="python", context=caller)
         assert written.error is not None
         assert "'/root/skills/report/x'" in written.error.message
+        writes = 'import fs from "fs"; fs.writeFileSync("/root/skills/report/x", "")'
+        written = await corral.execute(writes, context=caller)
+        assert written.error is not None
+        assert written.error.message.startswith("EACCES: permission denied, open '/")
+        assert "skills/report/x'" in written.error.message
 
 
 async def value(run: Callable[..., Any], source: str, language: str) -> Any:
