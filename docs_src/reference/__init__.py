@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,10 @@ def documented() -> list[Found]:
 
 
 def _page(module: str, names: list[Found]) -> str:
-    lines = [f"# Module {module}", "", "Made by `scripts/reference`; all modules are [here](README.md)."]
+    source = _package()[module.partition(".")[2]] if "." in module else _package()
+    purpose = " ".join(source.docstring.value.partition("\n\n")[0].split())
+    purpose = re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", purpose)
+    lines = [f"# Module {module}", "", f"{purpose} [All modules](README.md)."]
     for each in names:
         lines += ["", *section(each)]
     return "\n".join(lines) + "\n"

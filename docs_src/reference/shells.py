@@ -24,9 +24,10 @@ CAPABILITIES: Mapping[str, ShellCapabilities] = {
 _CLOUDS = {"E2BShell", "DaytonaShell", "VercelShell"}
 _HEAD = """# What each shell does
 
-Made by `scripts/reference` from the cases of `ShellSuite` and `FilesSuite`, which all of these shells pass, and from
-their `capabilities`. A "yes" is a case that holds; anything else is what the shell does instead, and a member of
-`capabilities` says so. Services are tested on the wire: their real SDKs against servers of ours that run the commands.
+This table compares what the shells can do. `scripts/reference` makes it from their `capabilities`, and from the cases
+of `ShellSuite` and `FilesSuite`, which all of these shells pass. "Yes" means that the case holds. Otherwise, the cell
+says what the shell does instead, as one of its `capabilities` declares. Services are
+tested on the wire: their real SDKs talk to servers of these tests, which run the commands.
 """
 
 

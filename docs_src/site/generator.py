@@ -17,6 +17,7 @@ from packaging.version import Version
 __all__ = ["build", "publish"]
 
 
+_CODE_BLOCK = re.compile(r"<pre>.*?</pre>", re.DOTALL)
 _MENU = '\n[project.extra.version]\nprovider = "mike" # a menu of the versions in ../versions.json\n'
 
 
@@ -43,7 +44,17 @@ def build(folder: Path, root: Path = ROOT, *, versions: bool = False) -> Path:
         report = re.sub(r"\x1b\[[\d;]*m", "", built.stdout + built.stderr)
         raise Problem(report.partition("Traceback")[0])
     site.write_texts(folder / "site")
+    _shorten(folder / "site" / "search.json")
     return folder / "site"
+
+
+def _shorten(index: Path) -> None:
+    """Removes code blocks from the search's index, and all but the first paragraph of sections in the API reference."""
+    content = json.loads(index.read_text(encoding="utf-8"))
+    for section in content["items"]:
+        text = _CODE_BLOCK.sub(" ", section["text"])
+        section["text"] = text.partition("</p>")[0] if section["location"].startswith("reference/") else text
+    index.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
 
 
 def publish(site: Path, folder: Path) -> Path:

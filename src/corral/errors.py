@@ -303,7 +303,7 @@ class Outdated(LedgerError):
 
 
 class Diverged(LedgerError):
-    """The program took another course than the one recorded."""
+    """A replayed program made other calls than those on record."""
 
 
 class ExecutionCancelled(CorralError):

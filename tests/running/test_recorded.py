@@ -64,7 +64,9 @@ async def test_the_first_difference_is_shown(warm: Any, tmp_path: Path) -> None:
 
     with pytest.raises(AssertionError) as caught:
         await change("result", b"it is 10", b"it was 10").check(sandbox=warm, check=False)
-    assert str(caught.value).startswith("runs.db:a has another error than on record:\n--- on record\n+++ replayed\n")
+    assert str(caught.value).startswith(
+        "runs.db:a: the replay's error differs from the recorded one:\n--- on record\n+++ replayed\n"
+    )
     assert '-  "message": "it was 10",\n+  "message": "it is 10",' in str(caught.value)
     with pytest.raises(AssertionError) as caught:
         await change("head", b"n: 1 }", b"n: 2 }").check(sandbox=warm, check=False)

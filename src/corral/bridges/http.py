@@ -91,7 +91,7 @@ class _HttpApp(BridgeApp):
         return self.refuse(head, watch.reason)
 
     async def _stream(self, name: str, head: RequestHead, grant: Grant, receive: Receive, send: Send) -> ASGIApp | None:
-        """Writes a stream's lines as they arrive; if the call fails before the first one, returns another response."""
+        """Writes a stream's lines as they arrive. Returns an error response if there was no line before the failure."""
         lines = _lines(send)
         items = PlainLineStream(items_writer(1, lines.write))
 

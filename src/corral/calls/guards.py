@@ -186,8 +186,11 @@ _Place: TypeAlias = "tuple[_Place, object] | None"
 
 
 def pipeline(settings: GuardSettings) -> Handler:
-    """audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ policy ▸ approve ▸ dispatch; the last line is
-    outermost."""
+    """Returns the handler of all calls.
+
+    Its stages are audit ▸ authenticate ▸ trace ▸ authorize ▸ limit ▸ validate ▸ policy ▸ approve ▸ dispatch. The last
+    line adds the outermost one.
+    """
     handler = dispatch(settings.logger)
     handler = sequence_calls(handler)
     handler = encode_output(handler, settings.learnt)

@@ -220,7 +220,7 @@ class _SqlChats(ChatStore):
 
 
 def _json(messages: Iterable[Message]) -> str:
-    """Encodes messages one by one, so that the event loop runs in between."""
+    """Encodes messages one by one, and lets the event loop run after each."""
     return f"[{', '.join(map(json.dumps, messages))}]"
 
 

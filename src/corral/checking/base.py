@@ -169,7 +169,7 @@ class Check(ABC):
         return [each for each in self.definitions(node) if each.declared]
 
     def declared_types(self, node: Node | None) -> list[Location]:
-        """Returns the definitions of a name's types that are in the declarations."""
+        """Returns where the declarations define the types of a name."""
         return [each for each in self.types(node) if each.declared]
 
     def tool_named(self, name: Node | None) -> DeclaredTool | None:

@@ -99,7 +99,7 @@ class ToolSet:
 
     @cached_property
     def every(self) -> tuple[object, ...]:
-        """Cache key of `among`, including the reasons for missing tools."""
+        """Cache key of all tools in `among`, and of the reasons why others are missing."""
         return _identity(self.among), self._registry.problems
 
     def remember(self, case: Case, verdict: Verdict, *, seconds: float = inf) -> None:

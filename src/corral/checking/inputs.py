@@ -388,5 +388,5 @@ def _has_default(schema: object) -> bool:
 
 
 def spells(text: str) -> bool:
-    """True if a string spells a number or a boolean."""
+    """True if a string has the form of a number or a boolean."""
     return len(text) <= _MAX_NAMED_CHARS and _SPELT.fullmatch(text) is not None

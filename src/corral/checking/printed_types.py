@@ -52,5 +52,5 @@ def are_disjoint(
 
 
 def is_text_for(source: Collection[PrintedKind], target: Collection[PrintedKind], kinds: frozenset[str]) -> bool:
-    """True if the source is a string and the target includes one of these kinds, which a string can spell."""
+    """True if the source is a string, and the target includes one of `kinds`, which have values like that string."""
     return {each.name for each in source} == {"string"} and not kinds.isdisjoint(each.name for each in target)

@@ -295,7 +295,7 @@ class Fleet:
             peer.abort()
 
     def _watch(self) -> None:
-        """Gives up workers that are silent. Time for which this process itself stood still does not count."""
+        """Gives up silent workers. Time in which this process itself was suspended does not count."""
         now = self._loop.time()
         late = max(0.0, now - self._next_tick)
         for node in list(self.nodes.values()):
@@ -532,7 +532,7 @@ class Fleet:
         node.idle.append(peer)
 
     def lost_guest(self, node: Node, error: Exception | None) -> ChannelLost:
-        """Returns the error for a guest whose connection is lost. The loss of a worker is logged once for all."""
+        """Returns the error for a guest whose connection is lost. Losing a worker is logged once, not per guest."""
         if node.lost is None:
             node.hung_up += 1
         how = f"it broke the protocol: {error}" if isinstance(error, WireError) else node.lost or "it hung up"

@@ -128,7 +128,7 @@ class RaySandbox(WorkerSandbox):
         return [address for each in ready if (address := self._address(each, *answers[each]))] if ready else None
 
     def _address(self, answer: Any, node: str, actor: Any) -> str:
-        """Returns the address of a node's worker; "" if that has failed, so that it gets another one."""
+        """Returns the address of a node's worker; "" if the worker has failed, so that the node gets a new one."""
         try:
             if address := self._ray.get(answer):
                 return address

@@ -194,7 +194,7 @@ class _ShortSteps:
                 sys.setswitchinterval(self._before)
 
     def end_in_fork(self) -> None:
-        """Restores the interval, because a fork has none of those threads."""
+        """Restores the switch interval, because a forked process has none of those threads."""
         self._lock = Lock()
         if self._threads:
             self._threads = 1

@@ -131,7 +131,7 @@ class _Aims(NamedTuple):
         return json.dumps(aims)
 
     def hit(self) -> dict[str, str]:
-        """Returns the attempts that left a trace, whatever the probe itself reports."""
+        """Returns the attempts that had an effect outside of the jail, even if the probe reports none."""
         traces: dict[str, str] = {}
         if (self.directory / "written").exists():
             traces["write_file"] = "the file is there"

@@ -132,7 +132,7 @@ def _without_call(asked: Asked[[]]) -> Asked[[None]]:
 
 
 def _entries(messages: Iterable[Any]) -> Iterator[Entry]:
-    """Yields the texts of the user, and the tools whose results the model has read. Documents do not count."""
+    """Yields the user's texts, without documents, and the tools whose results the model has read."""
     names: dict[str, str] = {}
     for message in messages:
         role, content = member(message, "role"), member(message, "content")

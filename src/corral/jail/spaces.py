@@ -84,7 +84,7 @@ class LauncherSpaces:
         self.launcher = launcher
 
     async def starts_as_nobody(self, config: SandboxConfig) -> bool:  # noqa: ARG002
-        """Returns True."""
+        """Returns True, because such guests read only world-readable files."""
         return True
 
     async def make_space(

@@ -41,9 +41,9 @@ logger = get_logger("corral.ledger")
 
 
 class Claim:
-    """Right of this host to write the rows of one execution, until `failure` is set or it is released.
+    """Right of this host to write the rows of one execution, until the claim fails or is released.
 
-    `on_failure` is then called in the event loop in which the claim was made.
+    When `failure` is set, `on_failure` is called in the event loop that made the claim.
     """
 
     def __init__(self, execution_id: str, number: int) -> None:

@@ -386,7 +386,7 @@ def _group(name: str) -> str:
 
 
 def _names(namespace: str | None, named: Sequence[str], every: Sequence[str]) -> Iterator[str]:
-    """Yields lines with the names to show of a namespace. If there are very many, shared prefixes are printed once."""
+    """Yields lines with a namespace's names. Above `_MOST_UNGROUPED` names, shared prefixes are printed once."""
     sizes = Counter(map(_group, every))
     grouped = {group for group, size in sizes.items() if group and size >= _LEAST_GROUP}
     if len(every) <= _MOST_UNGROUPED or len(grouped) < 2:

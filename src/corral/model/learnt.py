@@ -217,7 +217,7 @@ def _is_name(key: str) -> bool:
 
 
 def _some(values: Any) -> list[Any]:
-    """Returns the first, the last and some values in between, without visiting all."""
+    """Returns the first and the last value, and a sample of the others, without visiting all."""
     if not isinstance(values, list | tuple):
         return list(islice(values, _MAX_ITEMS))
     some = cast("list[Any]", values)
@@ -330,7 +330,7 @@ def _bound(seen: Seen) -> None:
 
 
 def _is_shown(member: Seen) -> bool:
-    """False if a name occurred in only one result, and so can be data."""
+    """False if a name occurred in only one result, so that it may be data instead of a field."""
     return member.results > 1
 
 

@@ -68,7 +68,7 @@ class Condition:
         """True if the condition is true of this input, which is plain JSON."""
 
     def _true(self, schema: Mapping[str, Any], *, excuses: bool, depth: int) -> JsonSchema:
-        """Returns the schema of values for which the condition is true, so it is also applicable."""
+        """Returns the schema of values to which the condition applies and for which it is true."""
         self._count(schema, depth)
         body: JsonSchema = {}
         parts: list[JsonSchema] = []

@@ -222,7 +222,7 @@ class _Words:
                 urls.setdefault(url.host, []).append(url)
 
     def work(self, part: str) -> int:
-        """Returns how many characters `name` searches. Mail addresses are looked up."""
+        """Returns the number of characters that `name` will search; 0 for mail addresses, which are in an index."""
         if self._new:
             self.read()
         if len(part) < _SHORTEST or _EMAIL.fullmatch(part):

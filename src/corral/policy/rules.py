@@ -452,7 +452,10 @@ class _Tree:
         self._parts = [_Tree(each, allows=allows) for each in parts] if len(parts) > 1 else []
 
     def find(self, call: PolicyCall, matching: list[CompiledRule], *, can_compile: bool) -> bool:
-        """Adds the rules that match a call. Compiles at most one schema, and returns False if it did."""
+        """Adds the rules that match a call.
+
+        With `can_compile`, compiles at most one schema. Returns True if another one may still be compiled.
+        """
         if not self._is_final:
             if self._is_used and can_compile:
                 self._compile()

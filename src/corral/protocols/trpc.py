@@ -309,7 +309,7 @@ class _CallBatch(NamedTuple):
 
 
 class _TrpcApp(BridgeApp):
-    """App that has procedures at every path, besides the calls of corral's own runtimes."""
+    """App that serves procedures at every path, except for the two paths of corral's own clients."""
 
     def __init__(self, bridge: TrpcBridge, host: BridgeHost) -> None:
         super().__init__(bridge, host)

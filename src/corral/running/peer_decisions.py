@@ -111,7 +111,7 @@ class PeerDecisions:
         if name == _WAITING:
             return self._pack(_query_of(body))
         if name != _SETTLE:
-            raise BridgeError(f"this host has a release without {name!r}; run the same one on all hosts")
+            raise BridgeError(f"the release of corral on this host has no {name!r}; run the same release on all hosts")
         try:
             message = _messages()[0].validate_json(body)
             decisions: dict[int, Settlement] = {key: Approved(**each) for key, each in message.approved.items()}

@@ -1,3 +1,5 @@
+"""Sandboxes: engines and processes in which programs run, and the contract of their providers."""
+
 from corral.sandboxes.base import Job, Sandbox, SandboxProvider, below_required_tier
 from corral.sandboxes.channel import ChannelLost, GuestChannel, GuestFiles, PostMortem
 from corral.sandboxes.cpython import CPythonSandbox

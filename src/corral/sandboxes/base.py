@@ -51,7 +51,7 @@ class GuestJournal(Protocol):
         ...
 
     def attach(self, ask: Callable[[], None], save: Callable[[], None]) -> None:
-        """Stores two functions.
+        """Gives the host two functions for questions to the guest.
 
         `ask` asks the guest, by PING, whether anything is left to run. PING follows all replies that the handler has
         returned. The answer goes to `idle`, and only the one to the last PING counts. `save` asks an idle guest, whose

@@ -162,7 +162,7 @@ class Tree(NamedTuple):
         return -(-size // _PAGE_BYTES) * _PAGE_BYTES if self.own else size
 
     def over(self, sizes: Iterable[int]) -> str | None:
-        """Returns an error if files of these lengths exceed the quota. The kernel does not count holes in them."""
+        """Returns an error if files of these lengths exceed the quota. The kernel's quota omits holes in files."""
         if self.most is None:
             return None
         total = sum(map(self.takes, sizes))
@@ -256,7 +256,7 @@ class SessionFiles:
         return await self._run(path, lambda: tree.files.stat(parts))
 
     def some_names(self) -> tuple[str, ...]:
-        """Returns the names in the working directory; names of folders end in a slash. Empty if there are very many."""
+        """Returns the names in the working directory, folders with a final slash; none if there are over 1_000."""
         tree, parts = self._find("")
         try:
             entries = tree.files.list(parts, recursive=False, max_entries=_MOST_NAMES) or []

@@ -54,7 +54,7 @@ class RecordedExecution:
             was, now = _lines(before[name]), _lines(after[name])
             if was != now:
                 diff = "\n".join(unified_diff(was, now, "on record", "replayed", lineterm=""))
-                raise AssertionError(f"{self} has another {name} than on record:\n{diff}")
+                raise AssertionError(f"{self}: the replay's {name} differs from the recorded one:\n{diff}")
         return result
 
 
@@ -80,7 +80,7 @@ def replays(pattern: str | Path, *, keys: Mapping[str, bytes] | None = None) -> 
 
 @contextmanager
 def _copied(path: Path, keys: Mapping[str, bytes] | None) -> Generator[SqliteLedger]:
-    """Yields a copy of a ledger, from which nothing is ever deleted."""
+    """Yields a copy of a ledger that keeps all executions, however old."""
     with TemporaryDirectory() as folder:
         for each in (path, path.with_name(f"{path.name}-wal")):
             if each.exists():  # the log is there if somebody has the ledger open

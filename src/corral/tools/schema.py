@@ -127,7 +127,7 @@ def _extra_of(config: object) -> object:
 
 
 def _seeing_few(schema: dict[str, Any]) -> dict[str, Any]:
-    """Hides most of very many unexpected fields from a schema of fields, because each would make an error."""
+    """Limits how many unexpected fields a schema of fields sees, because each one costs an error."""
     fields = cast("dict[str, Any] | list[dict[str, Any]]", schema["fields"])
     named = fields.items() if isinstance(fields, dict) else [(str(each["name"]), each) for each in fields]
     known = frozenset(name for key, field in named for name in (key, *_first_steps(field.get("validation_alias"))))

@@ -360,7 +360,7 @@ class PythonCheck(Check):
         return warning.rejected("member", message=message, hint=f'Write `{shown}["{name}"]`.')
 
     def _is_certain(self, value: Node) -> bool:
-        """True if a value has a declared type, and no code catches its failure."""
+        """True if a value has a declared type, and the program does not catch errors at that place."""
         return not is_probed(value) and not is_tried(value) and self._is_declared(value)
 
     def _added(self, warning: Finding, value: Node, function: str) -> Finding:
@@ -651,7 +651,7 @@ class PythonCheck(Check):
         return strings if len(strings) == len(texts) else []
 
     def _spells(self, texts: list[Node]) -> bool:
-        """True if all of these literals spell numbers or booleans."""
+        """True if all of these literals have the form of numbers or booleans."""
         values = [self.read(each).value for each in texts]
         return all(isinstance(each, str) and spells(each) for each in values)
 

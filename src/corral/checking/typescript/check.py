@@ -707,7 +707,7 @@ class TypeScriptCheck(Check):
         return literal.type in ("string", "template_string") or self._is_declared(literal)
 
     def _spells(self, expression: Node) -> bool:
-        """True if a value is a string literal that spells a number or a boolean."""
+        """True if a value is a string literal with the form of a number or a boolean."""
         return isinstance(text := self.read(self._held(expression)).value, str) and spells(text)
 
     def _held(self, expression: Node) -> Node:

@@ -127,7 +127,7 @@ def operands(node: Node) -> Iterator[Node]:
 
 
 def affected(node: Node) -> Node | None:
-    """Returns the program's own variable behind a diagnostic."""
+    """Returns the program's own variable that a diagnostic is about."""
     for above in takewhile(lambda each: each.type not in FUNCTIONS, (node, *ancestors(node))):
         if (field := _TOWARDS_VARIABLE.get(above.type)) is not None:
             return root_of(part(above, field) or above)

@@ -101,7 +101,7 @@ def is_object(type_: str, named: Mapping[str, str]) -> bool:
 
 
 def is_text_for_less(source: str, target: str, named: Mapping[str, str]) -> bool:
-    """True if a string is used as a number or a boolean, which the string can spell."""
+    """True if a string is used where a number or a boolean is declared, and may have the form of one."""
     return is_text_for(list(_kinds(source, named)), list(_kinds(target, named)), _SPELT)
 
 

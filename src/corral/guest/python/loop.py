@@ -64,7 +64,7 @@ class Deadlock(RuntimeError):
 
 
 class _Ready(deque[Any]):
-    """Handles of a loop that can be nested: the inner run takes handles that the outer one has counted."""
+    """Queue of handles whose `popleft` never fails: a nested loop may have taken handles that the outer one counted."""
 
     def popleft(self) -> Any:
         return super().popleft() if self else _SPENT

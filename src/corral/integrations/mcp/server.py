@@ -388,7 +388,7 @@ class Program(Client):
         return self._owner == (context.user_id, context.organization_id) and self._arguments == dict(arguments)
 
     def leave(self, forget: Callable[[], object]) -> None:
-        """Starts the time within which the client must return. `forget` is called when the program ends."""
+        """Starts the period within which the client must return. `forget` is called when the program ends."""
         self._forget = forget
         self._scope.deadline = anyio.current_time() + _RETURN_SECONDS
 

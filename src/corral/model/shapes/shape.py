@@ -88,7 +88,7 @@ class KeyPattern:
     exact: bool = True
 
     def covers(self, other: KeyPattern | str) -> bool:
-        """True if this pattern matches every key that the other pattern matches, or this one key."""
+        """True if this pattern matches the key, or every key that the other pattern matches."""
         if isinstance(other, KeyPattern):
             fits = self.hole == "string" or self == other
             return fits and other.prefix.startswith(self.prefix) and other.suffix.endswith(self.suffix)
@@ -98,7 +98,7 @@ class KeyPattern:
         return self.hole == "string" or hole.isdecimal()
 
     def overlaps(self, other: KeyPattern | str) -> bool:
-        """True if this pattern matches this one key, or can match a key that the other pattern matches."""
+        """True if this pattern matches the key, or a key that the other pattern can match."""
         if isinstance(other, str):
             return self.covers(other)
         prefixes = sorted((self.prefix, other.prefix), key=len)

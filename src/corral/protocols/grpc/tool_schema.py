@@ -446,7 +446,7 @@ class _Made(NamedTuple):
 class ToolSchema:
     """Descriptors of tools, and their methods by path, such as `/corral.tools.Tools/add`.
 
-    Create it in a thread, because that takes time.
+    Create it in a thread, because parsing the descriptors takes time.
     """
 
     def __init__(self, tools: Mapping[ToolName, Tool]) -> None:

@@ -181,7 +181,7 @@ def locate(program: Program, line: int, column: int) -> Position:
 
 
 def _hint(name: str, message: str, frames: Sequence[Frame], program: Program) -> str:
-    """Returns a hint, without values because Monty does not show them."""
+    """Returns a hint about an error, or "". It names no values, because Monty does not report them."""
     if not frames or name not in ("TypeError", "AttributeError"):
         return ""
     frame = frames[-1]

@@ -195,7 +195,7 @@ class RemoteShell(Shell):
         if cwd is not None:
             folder = shlex.quote(cwd if cwd.startswith("/") else f"./{cwd}")
             if (await self.run(f"[ -d {folder} ]")).exit_code != 0:
-                raise FileError(f"{cwd}: there is no such folder to run the command in")
+                raise FileError(f"{cwd}: the folder to run the command in does not exist")
             command = f"cd {folder} && exec /bin/bash -c -- {shlex.quote(command)}"
         process = self.process(stdin=stdin)
         try:

@@ -491,7 +491,7 @@ def _data(response: httpx.Response, outcome: _Outcome | None, operation: str) ->
 
 
 def _unexpected_body(response: httpx.Response, operation: str) -> object:
-    """Returns the body, unchanged, of a response that should be JSON but is not, because the request has been executed.
+    """Returns the unchanged body of a response that is not JSON as declared. The operation has taken effect by then.
 
     Raises:
         ToolError: the body is an HTML page, such as a proxy's sign-in page.
