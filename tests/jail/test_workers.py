@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
 from corral.errors import ProgramRejected
-from corral.jail.workers import WorkerError, Workers, pool, run_in_worker_blocking
+from corral.jail.workers import WorkerError, Workers, pool, run_in_worker
 from corral.jail.workers.wire import Failed, read_reply
 from corral.programs import prepare_python, prepare_typescript
 from tests.conftest import LOOPS
@@ -191,21 +192,20 @@ async def test_the_queue_of_a_tenant_is_bounded(workers: Workers) -> None:
     assert "already waiting" in refused[0]
 
 
-def test_a_thread_may_wait_too(workers: Workers) -> None:
-    assert workers.run_blocking(tasks.add, 1, 2, seconds=5) == 3
-
-
 def test_a_process_that_was_forked_has_workers_of_its_own() -> None:
-    assert run_in_worker_blocking(tasks.add, 1, 2, seconds=5) == 3
+    def added(first: int, second: int) -> int:
+        return anyio.run(partial(run_in_worker, tasks.add, first, second, seconds=5))
+
+    assert added(1, 2) == 3
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            code = 0 if run_in_worker_blocking(tasks.add, 2, 2, seconds=5) == 4 else 2
+            code = 0 if added(2, 2) == 4 else 2
         finally:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert run_in_worker_blocking(tasks.add, 1, 2, seconds=5) == 3
+    assert added(1, 2) == 3
 
 
 async def test_a_worker_that_is_left_full_is_not_used_again() -> None:

@@ -4,6 +4,6 @@ Such work can take minutes for a few kilobytes. Much of it holds the interpreter
 worker has limited memory, is killed when its time is up, and is locked down once it has imported its modules.
 """
 
-from corral.jail.workers.pool import WorkerError, Workers, run_bounded, run_in_worker, run_in_worker_blocking
+from corral.jail.workers.pool import WorkerError, Workers, run_bounded, run_in_worker
 
-__all__ = ["WorkerError", "Workers", "run_bounded", "run_in_worker", "run_in_worker_blocking"]
+__all__ = ["WorkerError", "Workers", "run_bounded", "run_in_worker"]

@@ -149,21 +149,6 @@ class Workers:
         finally:
             self._drop(job)
 
-    def run_blocking(
-        self,
-        function: Callable[[Unpack[Arguments]], T],
-        *args: *Arguments,
-        seconds: float,
-        owner: Hashable = None,
-    ) -> T:
-        """Does the same as `run`, for a thread without an event loop."""
-        job = self._submit(function, args, seconds, owner)
-        try:
-            await_readable(job.ended, None)
-            return job.result()
-        finally:
-            self._drop(job)
-
     def _submit(self, function: Callable[..., Any], args: tuple[Any, ...], seconds: float, owner: Hashable) -> _Job:
         module = function.__module__
         request = framed(Request(module, function.__qualname__, args))
@@ -289,15 +274,6 @@ async def run_bounded(
     if size <= INLINE_BYTES:
         return function(*args)
     return await run_in_worker(function, *args, seconds=seconds, owner=owner)
-
-
-def run_in_worker_blocking(
-    function: Callable[[Unpack[Arguments]], T], *args: *Arguments, seconds: float, owner: Hashable = None
-) -> T:
-    """Calls `Workers.run_blocking` on this process's workers. On systems other than Linux, runs it in this thread."""
-    if not can_limit:
-        return function(*args)
-    return _shared.run_blocking(function, *args, seconds=seconds, owner=owner)
 
 
 class _Worker:
