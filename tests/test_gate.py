@@ -32,7 +32,7 @@ MATRIX: dict[str, int] = {
     "protocols": 4,
     "rendering": 25,
     "running": 61,
-    "sandboxes": 24,
+    "sandboxes": 25,
     "security": 27,
     "sessions": 75,
     "shells": 441,

@@ -14,6 +14,8 @@ import signal
 import socket
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.machinery import ModuleSpec
@@ -29,7 +31,7 @@ import pytest
 from typing_extensions import override
 
 import corral as corral_package
-from corral import Corral, ExecutionContext, ExecutionResult, Limits, Sessions
+from corral import Approved, Corral, ExecutionContext, ExecutionResult, Limits, Sessions, tool
 from corral.checking.servers.specs import GLOBALS
 from corral.checking.typescript.suspects import absent_names
 from corral.concurrency.threads import run_in_own_thread
@@ -37,6 +39,7 @@ from corral.containment import Tier
 from corral.egress import Network
 from corral.errors import MissingExtra, StartFailed
 from corral.guest.wasm import engine, server
+from corral.ledger import MemoryLedger, SqliteLedger
 from corral.programs.syntax.typescript import parse
 from corral.sandboxes import DenoSandbox, LocalGuest, SandboxProvider, wasm, wasm_image
 from corral.sandboxes.automatic import TypeScriptSandbox
@@ -610,24 +613,76 @@ async def test_programs_that_start_together_count_as_one_failure_of_the_jail(mon
     assert sandbox._retries._pause == 2 * guest_starter._RETRY_SECONDS
 
 
-async def test_a_late_deno_costs_no_program_its_packages_or_files(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_late_deno_costs_no_program_its_packages_files_or_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guest_starter, "_RETRY_SECONDS", 0.0)
     sandbox = TypeScriptSandbox(deno := _LateDeno(pool_size=0))
-    with pytest.raises(StartFailed, match="did not report that it is ready"):
-        await sandbox.start(SandboxConfig(durable=True, required_tier="landlock"))
-    assert sandbox.name == "deno"  # nothing has started elsewhere yet
     await (await sandbox.start(SandboxConfig(modules=True, required_tier="landlock"))).aclose()
     assert sandbox.name == "wasm"
-    durable = SandboxConfig(durable=True)
-    assert sandbox.engine_version(durable) == deno.engine_version(durable) != sandbox.engine_version(SandboxConfig())
-    assert not sandbox.capabilities.saves, "Deno runs durable programs, and saves none"
     corral = Corral(sandbox={"typescript": sandbox}, check=False, sessions=Sessions())
     engine = "return [typeof ReadableStream, require('fs').readdirSync('.')]"
+    durable = Corral(sandbox={"typescript": sandbox}, ledger=MemoryLedger())
+    stream = "return typeof new ReadableStream()"
+    assert (await durable.execute(stream)).status == "rejected"
+    with pytest.raises(StartFailed, match="did not report that it is ready"):
+        await durable.execute(stream, durable=True)
     async with corral.session() as session:
         await session.files.write_text("a", "x")
         deno.is_late = False
+        assert (await durable.execute(stream, durable=True)).value == "object"
+        assert sandbox.name == "wasm"
         assert (await corral.execute("return typeof ReadableStream")).value == "function"
         assert (await session.execute(engine)).value == ["undefined", ["a"]]  # its directories were not made for Deno
+
+
+@pytest.mark.matrix(
+    "hosts in threads, whose engine comes and goes; the gate has a durable program while others run elsewhere"
+)
+def test_no_durable_program_changes_its_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(guest_starter, "_RETRY_SECONDS", 0.0)
+    sandbox = TypeScriptSandbox(deno := _LateDeno(pool_size=0))
+    ledger = SqliteLedger(tmp_path / "runs.db", keys={})
+    paused: list[str] = []
+
+    async def ask() -> int:
+        return 1
+
+    def host() -> Corral:
+        tools = [tool(name="ask", needs_approval=True)(ask)]
+        return Corral(tools, sandbox={"typescript": sandbox}, ledger=ledger, check=False)
+
+    engine = "return typeof ReadableStream === 'undefined' ? 'wasm' : 'deno'"
+    program = "const before = typeof ReadableStream; await tools.ask({}); return [before, typeof ReadableStream]"
+
+    async def use(number: int) -> None:
+        corral = host()
+        for each in range(8):
+            deno.is_late = (number + each) % 2 == 0
+            for source in (engine, program):
+                with suppress(StartFailed):
+                    result = await corral.execute(source, durable=source is program)
+                    if source is program:
+                        paused.append(result.execution_id)
+
+    async def resume_all() -> list[Any]:
+        corral, values = host(), list[Any]()
+        for waiting in await corral.executions.waiting():
+            await corral.executions.settle(waiting.execution_id, {1: Approved()})
+            values.append((await corral.executions.resume(waiting.execution_id)).value)
+        return values
+
+    async def where() -> Any:
+        return (await host().execute(engine)).value
+
+    assert anyio.run(where) == "wasm"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(partial(anyio.run, use), range(4)))
+    deno.is_late = False
+    assert anyio.run(where) == "deno"
+    values = anyio.run(resume_all)
+    assert len(values) == len(paused) > 0
+    assert all(each == ["function", "function"] for each in values), values
+    anyio.run(sandbox.aclose)
+    ledger.close()
 
 
 # --- files of a session

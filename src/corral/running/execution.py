@@ -360,7 +360,7 @@ class Execution:
         self._check: CheckMode = (
             "off" if recording is not None and (recording.rows or recording.offline) else runtime.check_of(request)
         )
-        self._provider = runtime.provider(request.language)
+        self._provider = runtime.provider(request.language, durable=recording is not None)
         self._compiler = runtime.compiler(request)
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
         self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)

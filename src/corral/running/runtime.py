@@ -106,14 +106,15 @@ class Runtime:
     _warm: set[Language] = field(default_factory=set[Language])
     _warming: anyio.Lock = field(default_factory=anyio.Lock)
 
-    def provider(self, language: Language) -> SandboxProvider:
-        """Returns the sandbox provider for a language.
+    def provider(self, language: Language, *, durable: bool = False) -> SandboxProvider:
+        """Returns the sandbox provider for a language, or that of its durable programs.
 
         Raises:
             UnknownProvider: no provider runs this language.
             LimitNotEnforceable: the provider cannot enforce a required limit here.
         """
         provider = self.providers.get(language)
+        provider = provider.for_durable() if durable else provider
         missing = sorted(LIMITS_OF_SANDBOXES - provider.capabilities.enforces - self.containment.accept_unenforced)
         if missing:
             accepted = sorted({*missing, *self.containment.accept_unenforced})

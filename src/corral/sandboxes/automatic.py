@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
 from threading import Lock
 from typing import TypeVar
 
@@ -58,15 +57,12 @@ class AutomaticSandbox(SandboxProvider):
 
     @property
     def capabilities(self) -> Capabilities:
-        own = self._engine.capabilities
-        if own.saves and self._durable is not self._engine:
-            return replace(own, saves=self._durable.capabilities.saves)
-        return own
+        return self._engine.capabilities
 
-    @property
-    def _durable(self) -> SandboxProvider:
-        """Engine of durable programs, which can only continue in the same one."""
-        return self._jailed if can_limit else self._engine
+    @override
+    def for_durable(self) -> SandboxProvider:
+        """Returns the jailed engine where there are jails, even while others run in another one."""
+        return self._jailed if can_limit else self
 
     @property
     def _engine(self) -> SandboxProvider:
@@ -74,7 +70,7 @@ class AutomaticSandbox(SandboxProvider):
 
     @override
     def engine_version(self, config: SandboxConfig) -> str:
-        return (self._durable if config.durable else self._engine).engine_version(config)
+        return self._engine.engine_version(config)
 
     async def warm(self, config: SandboxConfig) -> None:
         await self._first_that_works(lambda provider, config: provider.warm(config), config)
@@ -92,8 +88,6 @@ class AutomaticSandbox(SandboxProvider):
     async def _first_that_works(
         self, action: Callable[[SandboxProvider, SandboxConfig], Awaitable[T]], config: SandboxConfig
     ) -> T:
-        if config.durable and can_limit:
-            return await action(self._durable, config)
         if config.space is not None and config.space.served and self._without is not None:
             return await action(self._without, config)  # others may not see its directories
         if self._chosen is None or (self._is_replaced and can_limit and self._retries.begin()):

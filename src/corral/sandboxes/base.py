@@ -157,6 +157,10 @@ class SandboxProvider(ABC):
         """
         return self.name
 
+    def for_durable(self) -> SandboxProvider:
+        """Returns the provider for durable programs, which is always the same: by default this one."""
+        return self
+
     async def warm(self, config: SandboxConfig) -> None:
         """Checks that sandboxes of this kind can be started, and keeps some ready until `aclose`.
 
