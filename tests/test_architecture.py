@@ -198,6 +198,7 @@ ALLOWED: dict[str, set[str]] = {
         "packages",
         "plugins",
         "policy",
+        "programs",
         "rendering",
         "results",
         "running",

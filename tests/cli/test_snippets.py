@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import anyio
@@ -24,6 +25,11 @@ def add(left: int, right: int{more}) -> int:
 '''
 POLICY = '[[label]]\ntools = ["add"]\nuntrusted = {}\n[end]'
 PROGRAM = "return await tools.add({left: 1, right: 2})"
+FUNCTION = """\
+export async function sum({ start }: { start: number }) {
+    return await tools.add({left: start, right: 2})
+}
+"""
 
 
 @tool(read_only=True)
@@ -57,24 +63,38 @@ def project(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp_path: Path) -> None:
     name = anyio.run(lambda: _recorded(untrusted=False))
     options = ("--ledger", "runs.db", "--tools", "shop.py")
-    done = project.main("snippets", "export", name, "--name", "sum", "--description", "Adds.", *options)
+    done = project.main(
+        "snippets", "export", name, "--name", "sum", "--description", "Adds.", "--input", "start=1", *options
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert "draft" not in done.stdout
     folder = tmp_path / "skills" / "sum"
     assert Skill(folder).description == "Adds."
-    assert (folder / "program.ts").read_text() == PROGRAM
+    assert (folder / "program.ts").read_text() == FUNCTION
+    assert 'import { sum } from "skills/sum/program.ts";\nawait sum({"start": 1});' in (folder / "SKILL.md").read_text()
     (run,) = replays(folder / "recorded.db", keys={})
-    assert anyio.run(run.check).value == 3
-    compile((folder / "test_sum.py").read_text(), "test_sum.py", "exec")
+    exported = runpy.run_path(str(folder / "test_sum.py"))
+    anyio.run(exported["test_the_program_does_what_it_did"], run)
     again = project.main("snippets", "export", name, "--name", "sum", *options)
     assert again.returncode == 2
     assert "skills/sum exists" in again.stderr
     assert project.main("snippets", "check", "skills/sum", "--tools", "shop.py").returncode == 0
-    (folder / "program.ts").write_text("return 1")
+    (folder / "program.ts").write_text(FUNCTION.replace("right: 2", "right: 3"))
+    with pytest.raises(AssertionError, match="another status than on record"):
+        anyio.run(exported["test_the_program_does_what_it_did"], run)
     (tmp_path / "other.py").write_text(TOOLS.format(more=", unit: str = ''"))
     changed = project.main("snippets", "check", "skills/sum", "--tools", "other.py")
     assert changed.returncode == 1
     assert "tools.add has changed its schemas\nprogram.ts was changed" in changed.stdout
+
+
+def test_an_input_that_the_program_does_not_have_is_a_clear_error(project: Here, tmp_path: Path) -> None:
+    name = anyio.run(lambda: _recorded(untrusted=False))
+    options = ("--ledger", "runs.db", "--tools", "shop.py")
+    for text in ("start=9", "start", "1=1", "new=1", "tools=1"):
+        done = project.main("snippets", "export", name, "--name", "sum", "--input", text, *options)
+        assert (done.returncode, done.stderr.count("\n"), "--input" in done.stderr) == (2, 1, True), done.stderr
+    assert not (tmp_path / "skills").exists()
 
 
 @pytest.mark.parametrize(

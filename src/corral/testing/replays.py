@@ -33,8 +33,10 @@ class RecordedExecution:
     def __str__(self) -> str:
         return f"{self.path.name}:{self.execution_id}"
 
-    async def check(self, **options: Any) -> ExecutionResult:
+    async def check(self, *, source: str | None = None, **options: Any) -> ExecutionResult:
         """Replays it offline, by a Corral with these options, and compares the end with the recorded one.
+
+        `source` is another program that is to do the same with the recorded replies.
 
         Raises:
             AssertionError: it goes another way, or ends otherwise; the message has both.
@@ -44,7 +46,7 @@ class RecordedExecution:
         with _copied(self.path, self._keys) as ledger:
             async with Corral(ledger=ledger, **options) as corral:
                 record = await corral.executions.get(self.execution_id)
-                result = await corral.executions.replay(self.execution_id)
+                result = await corral.executions.replay(self.execution_id, source=source)
         if result.error is not None and result.error.code == Diverged.code:
             raise AssertionError(f"{self} diverged: {result.error.message}")
         if (recorded := record.result) is None or _was_cut_off(recorded):

@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from corral import ConfigError, Corral
+from corral import ConfigError, Corral, ExecutionResult
 from corral.cli.options import add_tools, existing_ledger
 from corral.cli.parsing import Commands, add_command
 from corral.cli.screen import Screen, counted, printable, screen
 from corral.cli.tool_loading import load_tools
+from corral.errors import CorralError
 from corral.ledger import Records, SqliteLedger, as_ledger
+from corral.programs.parameters import ProgramFunction, as_function, is_variable
+from corral.running.request import ExecutionRequest
 from corral.tools import Tool
 from corral.tools.names import RESERVED_ROOT_NAMES
 from corral.types import ExecutionContext
@@ -27,12 +30,13 @@ from corral.types import ExecutionContext
 _MANIFEST = "snippet.json"
 _RECORD = "recorded.db"
 _NAME = re.compile(r"[a-z0-9_-]{1,64}")
-_SUFFIXES = {"python": "py", "javascript": "js"}
+_PARTS = ("status", "value", "console")
+"""Parts of a result in which a program and its function have to agree."""
 _HELP = """\
 Exports a recorded program that succeeded as a skill's folder, and checks such folders.
 
 examples:
-  corral snippets export execution-1f0c9a7b2d3e4f50 --name report --tools app.tools --ledger runs.db
+  corral snippets export execution-1f0c9a7b2d3e4f50 --name report --input days=7 --tools app.tools --ledger runs.db
   corral snippets check skills/report --tools app.tools
 
 exit codes: 0 done, 1 a tool's schemas or the program have changed, 2 wrong usage or set-up
@@ -44,12 +48,17 @@ description: {description}
 ---
 `{program}` is a program that succeeded. It calls {tools}.
 """
+_USE = """
+```
+{use}
+```
+"""
 _DRAFT = """
 This is a draft: {reason}. Read the program, and what it sends where. Rename this file to `SKILL.md` once it
 has been reviewed.
 """
 _TEST = '''\
-"""Replays the recorded run of this program offline."""
+"""Replays the recorded run of this program offline, with the inputs that it had."""
 
 from pathlib import Path
 
@@ -57,13 +66,15 @@ import pytest
 
 from corral.testing import RecordedExecution, replays
 
-RUNS = replays(Path(__file__).with_name("recorded.db"), keys={})
+HERE = Path(__file__).parent
+CALL = {call}
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("run", RUNS, ids=str)
+@pytest.mark.parametrize("run", replays(HERE / "recorded.db", keys={{}}), ids=str)
 async def test_the_program_does_what_it_did(run: RecordedExecution) -> None:
-    await run.check()
+    program = (HERE / "{program}").read_text(encoding="utf-8")
+    await run.check(source=f"{{program}}\\n{{CALL}}")
 '''
 
 
@@ -74,6 +85,13 @@ def add_snippets(commands: Commands) -> None:
     parser.add_argument("--ledger", metavar="PATH|URL", help="for export: the ledger that has the execution")
     parser.add_argument("--name", metavar="NAME", help="for export: name of the skill, and of its folder")
     parser.add_argument("--description", default="Exported program.", metavar="TEXT", help="for export: one sentence")
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="for export: a text, number or truth value of the program that becomes a parameter; can be repeated",
+    )
     parser.add_argument("--to", default="skills", type=Path, metavar="FOLDER", help="for export: default skills")
     add_tools(parser)
 
@@ -87,6 +105,8 @@ class _Snippet(NamedTuple):
     source: str
     program: str
     """Name of its file."""
+    function: ProgramFunction | None
+    """None if the source is as it ran."""
     tools: dict[str, str]
     """Digests of the schemas of the tools that it has called."""
     draft: str
@@ -106,14 +126,19 @@ def _export(arguments: argparse.Namespace, view: Screen) -> int:
         folder.mkdir(parents=True)
         shutil.copy(Path(scratch) / _RECORD, folder)
     (folder / snippet.program).write_text(snippet.source, encoding="utf-8")
-    (folder / f"test_{name.replace('-', '_')}.py").write_text(_TEST, encoding="utf-8")
+    function = snippet.function
+    test = _TEST.format(program=snippet.program, call=json.dumps("" if function is None else function.call))
+    (folder / f"test_{name.replace('-', '_')}.py").write_text(test, encoding="utf-8")
     manifest = {"program": _digest(snippet.source), "file": snippet.program, "tools": snippet.tools}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     tools = ", ".join(f"`tools.{each}`" for each in snippet.tools) or "no tools"
     text = _SKILL.format(name=name, description=description, program=snippet.program, tools=tools)
+    text += "" if function is None else _USE.format(use=_use(name, snippet.program, function))
     text += _DRAFT.format(reason=snippet.draft) if snippet.draft else ""
     (folder / ("DRAFT.md" if snippet.draft else "SKILL.md")).write_text(text, encoding="utf-8")
     view.out(f"{printable(str(folder))} is written{f', as a draft: {snippet.draft}' if snippet.draft else ''}")
+    if function is None:
+        view.out(f"{snippet.program} is the source as it ran, because as a function it would do something else")
     view.out(f"{_RECORD} has inputs and results of its calls in plain text; read it before you commit it")
     return 0
 
@@ -134,12 +159,47 @@ async def _read(arguments: argparse.Namespace, copied: Path) -> _Snippet:
         copy = SqliteLedger(copied, keys={})
         try:
             await records.copy(arguments.subject, copy)
+            function = await _function(arguments, copy, record.request, record.result)
         finally:
             copy.close()
     finally:
         await records.writer.aclose()
-    program = f"program.{_SUFFIXES.get(record.request.language, 'ts')}"
-    return _Snippet(record.request.source, program, {each: digests[each] for each in used}, reason)
+    program = "program.py" if record.request.language == "python" else "program.ts"
+    source = record.request.source if function is None else function.source
+    return _Snippet(source, program, function, {each: digests[each] for each in used}, reason)
+
+
+async def _function(
+    arguments: argparse.Namespace, ledger: SqliteLedger, request: ExecutionRequest, recorded: ExecutionResult
+) -> ProgramFunction | None:
+    """Returns the program as a function whose replay ends as the record does, if there is one.
+
+    Raises:
+        ConfigError: it cannot be one with these inputs.
+    """
+    inputs: dict[str, str] = {}
+    for text in arguments.input:
+        name, is_pair, inputs[name] = text.partition("=")
+        if not is_pair or not is_variable(name):
+            raise ConfigError(f"--input {text[:80]!r}: write NAME=VALUE, with the name of a variable")
+    try:
+        function = as_function(request.source, request.language, arguments.name, inputs)
+        async with Corral(ledger=ledger, check=False) as corral:
+            result = await corral.executions.replay(arguments.subject, source=f"{function.source}\n{function.call}")
+        before, after = recorded.to_dict(), result.to_dict()
+        if request.compiler or any(before[each] != after[each] for each in _PARTS):
+            raise ConfigError("as a function it does something else, as some do that do not end with their value")
+    except CorralError as error:
+        if inputs:
+            raise ConfigError(f"the program cannot have --input: {error}") from None
+        return None
+    return function
+
+
+def _use(name: str, program: str, function: ProgramFunction) -> str:
+    if program.endswith(".py"):
+        return f"from skills.{name}.program import {function.name}\n{function.call}"
+    return f'import {{ {function.name} }} from "skills/{name}/{program}";\n{function.call};'
 
 
 async def _draft_reason(records: Records, context: ExecutionContext) -> str:
