@@ -1,4 +1,4 @@
-"""corral: Code Mode for Python agents.
+"""Code Mode for Python agents.
 
 A model writes one program against the typed API of your tools. It runs in a sandbox, and every `await tools.x(...)`
 runs the tool in your process.

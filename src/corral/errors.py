@@ -303,7 +303,7 @@ class Outdated(LedgerError):
 
 
 class Diverged(LedgerError):
-    """A replayed program made other calls than those on record."""
+    """A replayed program did not make the calls on record."""
 
 
 class ExecutionCancelled(CorralError):

@@ -287,7 +287,7 @@ class Doubt:
 
     @property
     def cause(self) -> str:
-        """The reason without values of the input, as the audit log has it."""
+        """Reason without values of the input, as in the audit log."""
         return self.text if self.origin is None else f"{self.parameter or 'a change'}: {self.origin}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -76,9 +77,12 @@ COMMAND = "await tools.bash({ command: 'echo \\\\<u id=hostile\\\\>; echo 2; exe
 
 @contextmanager
 def serving(*arguments: str, folder: Path) -> Generator[str]:
-    """Yields the address that the command prints."""
+    """Yields the address that the command prints. It has no API key of a model."""
     command = [CORRAL, "chat", *arguments, "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder) as process:
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=folder, env=environment
+    ) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()

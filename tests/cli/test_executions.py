@@ -103,8 +103,11 @@ def test_a_program_pauses_and_is_continued_by_commands(project: Here, tmp_path: 
         (("list", "execution-1"), "`corral executions list` takes no ID"),
         (("show", "execution-1"), "SqliteLedger('runs.db') has no execution 'execution-1'"),
         (("prune", "--days", "-1"), "prune(): older_than_seconds must not be negative, but is -86400.0"),
-        (("show", "execution-1", "--source", "a.ts"), "--source goes with replay: a dry run of that program"),
-        (("settle", "execution-1"), "--value goes with settle: the result of the call, as JSON"),
+        (("show", "execution-1", "--source", "a.ts"), "--source applies only to replay, which runs that program dry"),
+        (
+            ("settle", "execution-1"),
+            "settle needs --value with the result of the call, as JSON; other actions do not take it",
+        ),
     ],
 )
 def test_wrong_usage_is_one_line(project: Here, arguments: tuple[str, ...], message: str) -> None:

@@ -421,7 +421,7 @@ async def test_a_worker_of_another_release_is_left_out(shared: WorkerProcess, mo
 
 async def test_a_host_with_another_secret_is_told_so(shared: WorkerProcess) -> None:
     worker = shared
-    with pytest.raises(StartFailed, match="it has another secret than this host"):
+    with pytest.raises(StartFailed, match="its secret differs from this host's"):
         async with corral_over(worker.address, secret="x" * 32):
             pass
 
@@ -494,7 +494,7 @@ def test_the_doctor_examines_a_worker(
         assert "not served" in text
         assert code == 0
     else:
-        assert "it has another secret than this host" in text
+        assert "its secret differs from this host's" in text
         assert code == 1
 
 

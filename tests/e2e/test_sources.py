@@ -222,7 +222,7 @@ async def test_one_that_is_open_is_not_opened_again() -> None:
     async with Corral([source], check=False) as corral:
         async with corral.connected():
             assert (await corral.execute("return await tools.numbers.one()")).value == 3
-        with pytest.raises(ConfigError, match="open already"):
+        with pytest.raises(ConfigError, match="already open"):
             await corral.__aenter__()
         assert (await corral.execute("return await tools.numbers.one()")).value == 3
     assert source.opened == ["opened", "closed"]

@@ -264,7 +264,7 @@ class Fleet:
     def _take_state(self, node: Node, kind: int, payload: bytes) -> None:
         node.states += 1
         if kind != Kind.STATE or node.states > _MOST_STATES:
-            raise WireError("it sent something else than its state, or too often")
+            raise WireError("it sent an unexpected record, or too many states")
         match parsed(payload):
             case {
                 "others": int() as others,
@@ -342,7 +342,7 @@ class Fleet:
             return node
         self._expect_some(ticket)
         if self._waiting >= _MOST_WAITING:
-            raise StartFailed(f"{self._waiting} executions wait for a worker already; add workers")
+            raise StartFailed(f"{self._waiting} executions are already waiting for a worker; add workers")
         self._lanes.setdefault(_lane(ticket), deque()).append(ticket)
         self._waiting += 1
         try:
@@ -487,7 +487,7 @@ class Fleet:
                 theirs, made = payload[:NONCE_BYTES], payload[NONCE_BYTES:]
                 certificate = peer.peer_certificate()
                 if not hmac.compare_digest(made, proof(self._secret, b"worker", theirs, ours, certificate)):
-                    raise WireError("it has another secret than this host")
+                    raise WireError("its secret differs from this host's")
                 own = proof(self._secret, b"host", ours, theirs, certificate)
                 peer.write(record(Kind.JOIN, own + self._me + purpose))
             except BaseException:

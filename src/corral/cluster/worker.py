@@ -352,7 +352,7 @@ class _Connection(Peer):
         if kind != Kind.HELLO or len(payload) != 1 + NONCE_BYTES:
             raise WireError("it does not speak the workers' protocol")
         if payload[0] != VERSION:
-            raise WireError(f"it speaks version {payload[0]}, this worker {VERSION}")
+            raise WireError(f"its protocol has version {payload[0]}, and this worker's has {VERSION}")
         worker, self._theirs, self._ours = self._worker, payload[1:], nonce()
         made = proof(worker.secret, b"worker", self._ours, self._theirs, worker.certificate)
         self.write(record(Kind.PROOF, self._ours + made))
@@ -362,7 +362,7 @@ class _Connection(Peer):
         worker = self._worker
         made = proof(worker.secret, b"host", self._theirs, self._ours, worker.certificate)
         if kind != Kind.JOIN or not hmac.compare_digest(payload[:PROOF_BYTES], made):
-            raise WireError("it does not know the secret")
+            raise WireError("its secret is wrong")
         self._prove()
         self.host = payload[PROOF_BYTES : PROOF_BYTES + NONCE_BYTES]
         self.bound = MAX_RECORD

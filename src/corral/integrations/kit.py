@@ -230,7 +230,7 @@ async def run_durably(
 
 
 def _decision(decision: Approved | Denied | None, call: ApprovalRequest) -> Approved | Denied | Retry | None:
-    """Returns the decision for `settle`. Approving an uncertain call means to repeat it."""
+    """Returns the decision for `settle`. Approving an uncertain call repeats it."""
     return Retry(by=decision.by) if isinstance(decision, Approved) and call.reason is not None else decision
 
 

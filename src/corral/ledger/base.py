@@ -102,7 +102,7 @@ class Ledger(ABC):
 
     @abstractmethod
     def put_session(self, session: StoredSession) -> bool:
-        """Stores the state of a session durably. Returns False if the stored version is not the one before."""
+        """Stores the state of a session durably. Returns False unless it directly follows the stored version."""
 
     @abstractmethod
     def prune(self, *, ended_before: float, paused_before: float | None) -> int:

@@ -147,7 +147,7 @@ class Records:
         return claim, recorded
 
     def _abandon(self, execution_id: str, claim: int, status: ExecutionStatus) -> None:
-        """Releases an execution to other hosts, after all jobs that were requested before."""
+        """Releases an execution to other hosts, after all jobs requested earlier."""
         self.writer.submit(lambda: self.ledger.end(execution_id, claim, status, None, now=self.ledger.now()))
 
     async def load(self, execution_id: str) -> Recorded:

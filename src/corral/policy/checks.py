@@ -154,10 +154,10 @@ class Judgment(NamedTuple):
 def judge(
     policy: Policy, tool: str, arguments: object, context: ExecutionContext, past: Past, scopes: frozenset[str] | None
 ) -> Judgment | None:
-    """Decides on an earlier call; None if the audit log does not say enough.
+    """Decides on an earlier call; None if the audit log lacks something that a matching rule needs.
 
-    The log has no scopes. Without `scopes`, calls that a rule with scopes is about are not judged. Neither are calls
-    that a rule with conditions is about, if the log has no complete copy of their input.
+    A rule with scopes needs `scopes`, which the log does not have. A rule with conditions needs a complete copy of the
+    call's input.
     """
     call = PolicyCall(tool, arguments, context, scopes=scopes or frozenset())
     for rules in policy.rule_sets:

@@ -397,7 +397,7 @@ class Corral(Lifecycle):
         """Opens tool sources and bridges, and warms sandboxes; raises if the required containment is not available."""
         self._reset_in_fork()
         if self._open:
-            raise ConfigError("this Corral is open already")
+            raise ConfigError("this Corral is already open")
         expect_threads()
         runtime = self._runtime
         was_closed, self._closed, self._draining = self._closed, False, False
@@ -724,7 +724,7 @@ class Corral(Lifecycle):
                 hosts[language] = host, config
             elif languages is not None:
                 text = f"sandbox {provider.name!r}, for {language}, does not support session files"
-                raise ConfigError(f"{text}; those on this machine do")
+                raise ConfigError(f"{text}; use a sandbox on this machine")
         if failed is not None and not hosts:
             raise failed
         return hosts

@@ -431,7 +431,7 @@ class Execution:
 
     @property
     def _active_before(self) -> float:
-        """Seconds of wall clock that a durable program has used before."""
+        """Seconds of wall clock that a durable program used before it was resumed."""
         recording = self._recording
         return 0.0 if recording is None or recording.offline else recording.active_seconds
 
@@ -832,7 +832,9 @@ class Execution:
         runtime, request, provider = self._runtime, self._request, self._provider
         config = self._config()
         if self._room is not None and await provider.space_host(config) is None:
-            raise ConfigError(f"sandbox {provider.name!r} does not support session files; those on this machine do")
+            raise ConfigError(
+                f"sandbox {provider.name!r} does not support session files; use a sandbox on this machine"
+            )
         seconds = self._provider.capabilities.start_timeout_seconds
         try:
             with anyio.move_on_after(seconds):

@@ -556,7 +556,7 @@ class Journal:
         return record is not None and record.state in ("started", "returned")
 
     async def _until_decided(self, sequence: int) -> None:
-        """Waits for the decision on a parked call, for ever if the program pauses before."""
+        """Waits for the decision on a parked call. Never returns if the program pauses first."""
         decided = self._decided[sequence]
         if not decided.is_set():
             self._busy.discard(sequence)

@@ -17,7 +17,7 @@ class PostMortem:
     stderr: str = ""
     """End of its standard error, for the log. Cut to 16,384 characters."""
     lost: str = ""
-    """Reason why the channel itself was lost, if that is known and logged already."""
+    """Reason why the channel itself was lost, if that is already known and logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -298,7 +298,7 @@ class FileTree:
             return str(Path(f"/proc/self/fd/{self._root}").readlink())
 
     def measure(self, most: Usage) -> Usage:
-        """Counts the bytes and files below it, at any depth. Stops once there are more than `most`.
+        """Counts the bytes and files in the directory, at any depth. Stops once there are more than `most`.
 
         Raises:
             OSError: EBUSY if folders are moved during every attempt.

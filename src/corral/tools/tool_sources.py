@@ -174,7 +174,7 @@ class _ToolSources:
 
     @property
     def unknown(self) -> bool:
-        """True if a source is not open and its tools are not known before."""
+        """True if the tools of a source will be known only once it is open."""
         return not self._held and any(not each.offered for each in self._offers)
 
     def copy(self) -> _ToolSources:

@@ -91,7 +91,7 @@ def _executions(arguments: argparse.Namespace) -> int:
     if (arguments.execution is None) != (arguments.action in _WITHOUT_ID):
         raise ConfigError(f"`corral executions {arguments.action}` takes {_takes(arguments.action)}")
     if arguments.source is not None and arguments.action != "replay":
-        raise ConfigError("--source goes with replay: a dry run of that program")
+        raise ConfigError("--source applies only to replay, which runs that program dry")
     with screen() as view:
         return asyncio.run(_ACTIONS[arguments.action](arguments, view))
 
@@ -169,7 +169,7 @@ def _waiting_data(call: ApprovalRequest) -> dict[str, object]:
 async def _decide(arguments: argparse.Namespace, view: Screen) -> int:
     action = arguments.action
     if (arguments.value is not None) != (action == "settle"):
-        raise ConfigError("--value goes with settle: the result of the call, as JSON")
+        raise ConfigError("settle needs --value with the result of the call, as JSON; other actions do not take it")
     if arguments.for_session and action != "approve":
         raise ConfigError("--for-session is only for approve: it also allows the doubtful destinations from now on")
     digests = {number: digest for number, digest in arguments.numbers if digest}

@@ -102,7 +102,7 @@ def syntax_error_parts(error: BaseException, code: str) -> Parts:
 
 
 def missing_module(error: ModuleNotFoundError, file: str, line: int, column: int) -> Parts:
-    """Returns the parts for a missing module that is imported after statements that must not run in vain."""
+    """Returns the parts of the error for a missing module, which is reported before the program runs."""
     stack = str(_Frame(file, line, column, "<module>"))
     return "program_rejected", type(error).__name__, _message(error), stack, None
 

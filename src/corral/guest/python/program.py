@@ -348,7 +348,7 @@ class Execution:
             return _error(error_parts(error))
 
     def _missing_module(self) -> Parts | None:
-        """Returns the parts of an import error that would only occur after other statements have run in vain.
+        """Returns the parts of an import error that would otherwise occur only after other statements.
 
         A program with files, or one that changes the module search path, may create the module first.
         """

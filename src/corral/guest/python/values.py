@@ -148,7 +148,7 @@ def _untagged(tag: str, content: Any) -> Any:
         case "$object" if isinstance(content, dict):
             return {key: revive(member) for key, member in cast("dict[str, Any]", content).items()}
         case _:
-            raise ValueError(f"the tag {tag} where it has no meaning")
+            raise ValueError(f"the tag {tag} is not allowed here")
 
 
 def _decoded(content: Any) -> bytes:

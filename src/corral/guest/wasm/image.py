@@ -61,7 +61,7 @@ def bytes_in(instance: Instance, handle: int) -> bytes:
         WasmError: it is not a text.
     """
     if instance.call("get_string", handle):
-        raise WasmError("a value of the guest is not a text")
+        raise WasmError("a value of the guest is not text")
     address, size = _TEXT.unpack(instance.read(_TEXT_AT, _TEXT.size))
     data = instance.read(address, size)
     if size > BUFFER_BYTES:  # otherwise the next call frees it

@@ -243,7 +243,7 @@ class _Mender(Mender):
         self._tell(f"`await` was added before `{shown}(…)`.")
 
     def _uses(self, declarator: Node) -> list[tuple[Node, Node]]:
-        """Returns the uses of a variable, each with its parent; empty if it is declared twice, or used before."""
+        """Returns the uses of a variable, each with its parent; empty if declared twice or used too early."""
         name = part(declarator, "name")
         if not is_a(name, "identifier"):
             return []

@@ -34,7 +34,7 @@ class JailedGuest(Protocol):
     def tier(self) -> Tier: ...
     @property
     def preloaded(self) -> Mapping[str, frozenset[str]]:
-        """npm packages that it has evaluated already, each with the names of the environment variables that it read."""
+        """npm packages that it has already evaluated, each with the names of the environment variables that it read."""
         ...
 
     def close(self) -> None: ...
@@ -157,7 +157,7 @@ class LocalGuest:
         self.process: GuestProcess = guest.process
         self.tier: Tier = guest.tier
         self.preloaded = guest.preloaded
-        """npm packages that it has evaluated already, each with the names of the environment variables that it read."""
+        """npm packages that it has already evaluated, each with the names of the environment variables that it read."""
         self._guest = guest
         self._ended: Callable[[], Awaitable[None]] | None = ended
 
