@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 import anyio
 import pytest
 from hypothesis import HealthCheck, settings
+from typing_extensions import override
 from xdist.scheduler import LoadScopeScheduling
 
 from corral import Corral, Limits, ToolError, define_tool, tool
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
 from corral.sandboxes.selection import Sandboxes
 from corral.sandboxes.wasm import WasmSandbox
-from corral.types import Language
+from corral.types import Language, SandboxConfig
 from tests import census
 from tests.work import draw_fewer
 
@@ -183,6 +184,20 @@ def warm_deno() -> Iterator[DenoSandbox]:
 def warm_wasm() -> Iterator[WasmSandbox]:
     """The same for programs in WebAssembly."""
     yield from _entered(WasmSandbox(pool_size=0))
+
+
+class PlainWasm(WasmSandbox):
+    """WebAssembly as on systems without a jail: over plain pipes, to a plain process."""
+
+    @override
+    async def _in_jail_or_plain(self, jailed: Any, plain: Any, config: SandboxConfig) -> Any:
+        return await plain(config)
+
+
+@pytest.fixture(scope="session")
+def warm_plain_wasm() -> Iterator[WasmSandbox]:
+    """The same over plain pipes."""
+    yield from _entered(PlainWasm(pool_size=0))
 
 
 @pytest.fixture(scope="session")

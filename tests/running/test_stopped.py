@@ -26,7 +26,6 @@ from corral.ledger import SAVED, PostgresLedger, SqliteLedger
 from corral.running import journal
 from corral.running.journal import Journal
 from corral.sandboxes.base import SavedGuest
-from corral.sandboxes.wasm import WasmSandbox
 from corral.types import Retry
 from tests.postgres import execute
 from tests.running.conftest import ON_POSTGRES
@@ -128,12 +127,14 @@ class Host:
             return thread.submit(execute, self._place, statement, *values).result()
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=ON_POSTGRES)])
-def host(
-    request: pytest.FixtureRequest, warm_wasm: WasmSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Host:
-    place = str(tmp_path / "runs.db") if request.param == "sqlite" else request.getfixturevalue("url")
-    return Host(warm_wasm, place, monkeypatch)
+PIPED = pytest.mark.matrix("over the pipes of systems without a jail; the gate saves programs in a jail")
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=ON_POSTGRES), pytest.param("pipes", marks=PIPED)])
+def host(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    place = request.getfixturevalue("url") if request.param == "postgres" else str(tmp_path / "runs.db")
+    sandbox = request.getfixturevalue("warm_plain_wasm" if request.param == "pipes" else "warm_wasm")
+    return Host(sandbox, place, monkeypatch)
 
 
 def expect_end(result: ExecutionResult) -> None:

@@ -247,7 +247,12 @@ async def examine(folder: Path) -> dict[str, Any]:
         calls.append("hang")
         await anyio.sleep_forever()
 
-    tools, outcomes, calls = [add, hang], dict[str, Any](), list[str]()
+    @corral.tool(needs_approval=True)
+    async def ask() -> int:
+        """Asks."""
+        return 5
+
+    tools, outcomes, calls = [add, hang, ask], dict[str, Any](), list[str]()
 
     def shown(result: Any) -> list[Any]:
         error = result.error and [result.error.code, result.error.line]
@@ -274,6 +279,19 @@ async def examine(folder: Path) -> dict[str, Any]:
         for name, program in python.items():
             outcomes[name] = shown(await opened.execute(program, language="python"))
         outcomes["durable"] = shown(await opened.execute("return await tools.add({ a: 1, b: 2 })", durable=True))
+        paused = await opened.execute("let n = 1; n += await tools.ask({}); return n", durable=True)
+        await opened.executions.settle(paused.execution_id, {1: corral.Approved()})
+    journal: Any = importlib.import_module("corral.running.journal").Journal
+    began = journal.began
+
+    def note(self: Any, *, restored: bool) -> None:
+        outcomes["restored"] = restored
+        began(self, restored=restored)
+
+    journal.began = note
+    durable = ledger.SqliteLedger(folder / "runs.db", keys=keys)
+    async with corral.Corral(tools, limits=limits, ledger=durable) as opened:
+        outcomes["resumed"] = shown(await opened.executions.resume(paused.execution_id))
         checked = await opened.check("await tools.add(a='x', b=2)", language="python")
         outcomes["check"] = [checked.checked, checked.unchecked]
     async with corral.Corral(tools, limits=limits) as opened:

@@ -40,6 +40,8 @@ def test_programs_run_without_anything_of_linux(platform: str) -> None:
     assert outcomes["ts_memory"][2] == ["memory_exceeded", 1]
     assert outcomes["ts_large"][1] == 300_200
     assert outcomes["durable"] == ["succeeded", 3, None, [], "interpreter"]
+    assert outcomes["resumed"] == ["succeeded", 6, None, [], "interpreter"]
+    assert outcomes["restored"], "it was saved, and not run again"
     assert outcomes["cancelled"] == [True, ["succeeded", 1, None, [], "interpreter"]]
     assert [each[2] for each in outcomes["killed"]] == [["sandbox_lost", None], None]
 

@@ -701,11 +701,18 @@ return outcomes;
 """
 
 
-async def test_files_of_a_session_are_asked_of_the_host(warm_wasm: WasmSandbox, tmp_path: Path) -> None:
+@pytest.fixture(
+    params=["warm_wasm", pytest.param("warm_plain_wasm", marks=pytest.mark.matrix("the same over plain pipes"))]
+)
+def sandbox(request: pytest.FixtureRequest) -> WasmSandbox:
+    return request.getfixturevalue(request.param)
+
+
+async def test_files_of_a_session_are_asked_of_the_host(sandbox: WasmSandbox, tmp_path: Path) -> None:
     (tmp_path / "given").write_text("one")
     mounts = [Mount("/workspace", Scratch(bytes=1 << 16, files=20)), Mount("/in", Directory(tmp_path))]
     limits = Limits(tool_input_bytes=20_000)  # so that a file is written in parts
-    corral = Corral(sandbox=warm_wasm, check=False, limits=limits)
+    corral = Corral(sandbox=sandbox, check=False, limits=limits)
     async with corral.session(files=mounts, languages=["typescript"]) as session:
         result = await session.execute("""
 import fs from "fs"; import { readFile, writeFile } from "node:fs/promises";
@@ -723,7 +730,7 @@ return [fs.readFileSync("b.txt", "utf8"), refused, full, late];
 
 
 @pytest.mark.matrix("each operation and each way out; the gate has one of each, and tests/sessions the host's half")
-async def test_no_operation_on_files_leads_out_of_the_directories(warm_wasm: WasmSandbox, tmp_path: Path) -> None:
+async def test_no_operation_on_files_leads_out_of_the_directories(sandbox: WasmSandbox, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
@@ -752,7 +759,7 @@ async def test_no_operation_on_files_leads_out_of_the_directories(warm_wasm: Was
         "//proc/self/mem",
     ]
     paths += ["plain/../../outside", "x\0y", "a" * 300, "b/" * 3000, "/in/../outside/secret", "file:///etc/passwd"]
-    async with Corral(sandbox=warm_wasm, check=False, limits=Limits(wall_seconds=60)).session(
+    async with Corral(sandbox=sandbox, check=False, limits=Limits(wall_seconds=60)).session(
         files=[Mount("/in", Directory(given), writable=True)], languages=["typescript"]
     ) as session:
         listed = sorted(each for each in tmp_path.rglob("*") if given not in each.parents)
@@ -769,12 +776,12 @@ async def test_no_operation_on_files_leads_out_of_the_directories(warm_wasm: Was
 
 
 @pytest.mark.matrix("bounds of files beyond those that the gate has")
-async def test_files_are_bounded_by_memory_time_and_quota(warm_wasm: WasmSandbox, tmp_path: Path) -> None:
+async def test_files_are_bounded_by_memory_time_and_quota(sandbox: WasmSandbox, tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(1 << 34)
     limits = Limits(wall_seconds=60, memory_mb=32)
     mounts = [Mount("/workspace", Scratch(bytes=1 << 20, files=20)), Mount("/in", Directory(tmp_path))]
-    async with Corral(sandbox=warm_wasm, check=False, limits=limits).session(
+    async with Corral(sandbox=sandbox, check=False, limits=limits).session(
         files=mounts, languages=["typescript"]
     ) as session:
 

@@ -17,9 +17,11 @@ from corral.containment import Tier
 from corral.errors import FileError
 from corral.events import ConsoleOutput, Event
 from corral.sandboxes import CPythonSandbox, DenoSandbox, SandboxProvider
+from corral.sandboxes.wasm import WasmSandbox
 from corral.sessions import Directory, Mount, Scratch, Sessions
 from corral.testing import FakeGuest, FakeSandbox
 from corral.types import Language
+from tests.conftest import PlainWasm
 from tests.processes import descriptors
 from tests.sessions.attacks import ATTACKS
 
@@ -35,22 +37,24 @@ WASM = pytest.param(
     "wasm",
     marks=pytest.mark.matrix("programs in TypeScript run in WebAssembly; tests/sandboxes has its files in the gate"),
 )
+PIPES = pytest.param("pipes", marks=pytest.mark.matrix("the same in a plain process, as on systems without a jail"))
 IN_TYPESCRIPT = pytest.mark.parametrize(
-    "tier", ["namespaces", pytest.param("landlock", marks=LANDLOCK), WASM], indirect=True
+    "tier", ["namespaces", pytest.param("landlock", marks=LANDLOCK), WASM, PIPES], indirect=True
 )
 
 
 @pytest.fixture(scope="module", params=["namespaces", pytest.param("landlock", marks=LANDLOCK)])
-async def tier(request: pytest.FixtureRequest) -> Tier | Literal["wasm"]:
+async def tier(request: pytest.FixtureRequest) -> Tier | Literal["wasm", "pipes"]:
     return request.param
 
 
 @pytest.fixture(scope="module")
-async def corral(tier: Tier | Literal["wasm"]) -> AsyncIterator[Corral]:
-    sandbox: dict[Language, str | SandboxProvider] = {
-        "python": CPythonSandbox(tier="namespaces" if tier == "wasm" else tier),
-        "typescript": "wasm" if tier == "wasm" else DenoSandbox(tier=tier),
-    }
+async def corral(tier: Tier | Literal["wasm", "pipes"]) -> AsyncIterator[Corral]:
+    if tier in ("wasm", "pipes"):
+        engine = WasmSandbox(pool_size=0) if tier == "wasm" else PlainWasm(pool_size=0)
+        sandbox: dict[Language, str | SandboxProvider] = {"python": CPythonSandbox(), "typescript": engine}
+    else:
+        sandbox = {"python": CPythonSandbox(tier=tier), "typescript": DenoSandbox(tier=tier)}
     async with Corral(sandbox=sandbox, check=False, limits=Limits(memory_mb=64)) as opened:
         yield opened
 
@@ -205,9 +209,9 @@ TYPESCRIPT = {
 
 
 @IN_TYPESCRIPT
-async def test_files_of_node_work_in_typescript(session: Session, tier: Tier | Literal["wasm"]) -> None:
+async def test_files_of_node_work_in_typescript(session: Session, tier: Tier | Literal["wasm", "pipes"]) -> None:
     for name, (source, expected) in TYPESCRIPT.items():
-        if tier == "wasm" and name == "streams":
+        if tier in ("wasm", "pipes") and name == "streams":
             continue  # it has none, as docs/wasm.md says
         result = await session.execute(source)
         assert (name, result.value, result.error) == (name, expected, None)
@@ -249,7 +253,7 @@ ATTACKS_IN_TYPESCRIPT = {
 }
 
 
-@pytest.mark.parametrize("tier", ["namespaces", "landlock", WASM], indirect=True)
+@pytest.mark.parametrize("tier", ["namespaces", "landlock", WASM, PIPES], indirect=True)
 async def test_no_way_leads_out_of_the_directories_in_typescript(session: Session) -> None:
     await session.files.write_text("f", "x")
     attempts = "\n".join(f"attempt({name!r}, () => {source});" for name, source in ATTACKS_IN_TYPESCRIPT.items())
