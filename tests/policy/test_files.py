@@ -103,6 +103,60 @@ def test_a_policy_is_checked_and_tried_on_the_command_line(here: Here) -> None:
     assert (ended.returncode, "the last line must be [end]" in ended.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the last line must be [end]"),
+        ("[end]\n[[rule]] # [end]", "the last line must be [end]"),
+        ("\ufeff[end]", None),
+        ("\ufeff\ufeff[end]", "not TOML"),
+        (SHOWN[0].replace("\n", "\r\n"), None),
+        ("rule = 3\n[end]", "rule: Input should be a valid list"),
+        ("rules = 3\n[end]", "rules: there is no such key"),
+        (rules('id = "a"\ntools = ["x"]\ndo = "deny"\nwhere = 1'), "rule 'a'.where: there is no such key"),
+        (rules('id = "a"\ntools = "x"\ndo = "deny"'), "rule 'a'.tools: Input should be a valid list"),
+        (rules('id = "a"\ntools = ["x y"]\ndo = "deny"'), "rule 'a'.tools.0: String should match"),
+        (
+            rules('id = "a"\ntools = ["x"]\ndo = "deny"', 'id = "a"\ntools = ["y"]\ndo = "ask"'),
+            "two rules have the id 'a'",
+        ),
+        (rules('id = "a"\ntools = ["x"]\ndo = "allow"\nwho = { organizations = [] }'), "rule 'a'.who.organizations"),
+        (rules('id = "a"\ntools = ["x"]\ndo = "deny"\nwhen = { a = { pattern = "(" } }'), "rule 'a': \"(\" is not a"),
+        (
+            rules('id = "a"\ntools = ["x"]\ndo = "deny"\nwhen = { a = { maximum = nan } }'),
+            "rule 'a': null is not of type",
+        ),
+        ("#" * 1_000_001 + "\n[end]", "more than 1,000,000 characters"),
+    ],
+)
+def test_an_odd_file_is_read_or_refused_in_one_line(here: Here, text: str, problem: str | None) -> None:
+    (here.directory / "policy.toml").write_text(text, newline="")
+    ended = here.main("policy", "test", "policy.toml")
+    assert (ended.returncode, ended.stderr.count("\n")) == ((0, 0) if problem is None else (2, 1)), ended.stderr
+    assert (problem or "") in ended.stderr
+
+
+def test_odd_arguments_are_refused_in_one_line(here: Here) -> None:
+    (here.directory / "policy.toml").write_text("[end]")
+    (here.directory / "audit.sqlite").write_text("x")
+    (here.directory / "folder.toml").mkdir()
+    for arguments, problem in (
+        (["check", "none.toml"], "none.toml cannot be read"),
+        (["check", "folder.toml"], "folder.toml cannot be read"),
+        (["check", "policy.toml", "--tools", "none"], "none"),
+        (["try", "policy.toml"], "needs --tool NAME"),
+        (["try", "policy.toml", "--tool", "x", "--input", "{"], "--input is not JSON"),
+        (["try", "policy.toml", "--tool", "x", "--input", "[" * 9_999], "--input is not JSON"),
+        (["dry-run", "policy.toml"], "needs --audit SOURCE"),
+        (["dry-run", "policy.toml", "--audit", "none.sqlite"], "does not exist"),
+        (["dry-run", "policy.toml", "--audit", "audit.sqlite"], "the audit log cannot be read: OperationalError"),
+        (["dry-run", "policy.toml", "--audit", "audit.sqlite", "--since", "7x"], "--since '7x'"),
+    ):
+        ended = here.main("policy", *arguments)
+        assert (ended.returncode, ended.stderr.count("\n")) == (2, 1), ended.stderr
+        assert problem in ended.stderr
+
+
 def test_a_dry_run_compares_with_the_calls_of_an_audit_log(here: Here) -> None:
     now = time.time()
     calls: list[dict[str, Any]] = [

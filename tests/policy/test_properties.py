@@ -176,7 +176,7 @@ def expect_same_matches(seeds: range) -> None:
             if dice.random() < 0.8:
                 each.pop(other, None)
         rules = RuleSet(text_of(made, "allow"), "p")
-        for _ in range(12):  # schemas for several rules are compiled one by one, from the second call on
+        for _ in range(24):  # schemas for several rules are compiled one by one, from the second call on
             rules.decide(PolicyCall("send", USUAL, ExecutionContext(scopes=SCOPES, organization_id="north")))
         for _ in range(40):
             asked = call(dice)

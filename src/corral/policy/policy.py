@@ -13,7 +13,18 @@ from typing import NamedTuple, Protocol, TypeAlias
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError
 from corral.logs import get_logger
-from corral.policy.rules import RANKS, CompiledRule, Decision, Label, Limit, PolicyCall, Rule, RuleSet, names_of
+from corral.policy.rules import (
+    MOST_CHARS,
+    RANKS,
+    CompiledRule,
+    Decision,
+    Label,
+    Limit,
+    PolicyCall,
+    Rule,
+    RuleSet,
+    names_of,
+)
 from corral.tools import Tool
 from corral.types import ExecutionContext
 
@@ -211,7 +222,8 @@ class Policy:
         texts = dict(self._texts)
         for path in self._paths:
             try:
-                texts[str(path)] = path.read_text(encoding="utf-8")
+                with path.open(encoding="utf-8-sig") as file:  # editors on Windows begin files with a mark
+                    texts[str(path)] = file.read(MOST_CHARS + 1)
             except (OSError, ValueError) as error:
                 raise ConfigError(f"the policy {path} cannot be read: {error}") from None
         return texts

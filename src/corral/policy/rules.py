@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, ValidationError, model_validator
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import ErrorDetails, PydanticSerializationError, from_json, to_json
 
 from corral.errors import ConfigError
 from corral.policy.conditions import Condition, none_holds
@@ -24,7 +24,8 @@ Decision: TypeAlias = Literal["allow", "limit", "ask", "deny"]
 """Decision on a call, from the least to the most restrictive."""
 
 RANKS: Mapping[Decision, int] = {"allow": 0, "limit": 1, "ask": 2, "deny": 3}
-_MOST_BYTES = 1_000_000
+MOST_CHARS = 1_000_000
+"""Maximum size of a file."""
 _MOST_RULES = 2_000
 _MOST_NAMES = 10_000
 """Maximum number of tools for which matching rules are kept."""
@@ -54,8 +55,8 @@ class _Part(BaseModel):
 class Who(_Part):
     """Callers that a rule is about: with at least one of the scopes, and in one of the organizations."""
 
-    scopes: list[str] = []
-    organizations: list[str] = []
+    scopes: list[str] = Field(default=[], min_length=1)
+    organizations: list[str] = Field(default=[], min_length=1)
 
 
 class Rule(_Part):
@@ -438,30 +439,31 @@ class _Applicable:
 
 
 class _Tree:
-    """Rules with conditions, all of which allow, or none. The schema of a part shows that no rule in it matches."""
+    """Rules with conditions, all of which allow, or none. Two schemas show that no rule of a part matches, or each."""
 
     def __init__(self, rules: Sequence[CompiledRule], *, allows: bool) -> None:
         self._rules = rules
         self._allows = allows
         self._none: Any = None
+        self._all: Any = None
         self._is_used = False
-        self._is_final = not 2 < len(rules) <= _MOST_JOINED
-        """True once there is a schema, or there cannot be one."""
+        self._uncompiled = 2 if 2 < len(rules) <= _MOST_JOINED else 0
+        """Number of schemas that are compiled during the next calls."""
         size = max(_FEW, -(-len(rules) // _FEW))
         parts = [rules[start : start + size] for start in range(0, len(rules), size)]
         self._parts = [_Tree(each, allows=allows) for each in parts] if len(parts) > 1 else []
 
     def find(self, call: PolicyCall, matching: list[CompiledRule], *, can_compile: bool) -> bool:
-        """Adds the rules that match a call.
-
-        With `can_compile`, compiles at most one schema. Returns True if another one may still be compiled.
-        """
-        if not self._is_final:
+        """Adds the rules that match a call. Compiles at most one schema, and returns False if it did."""
+        if self._uncompiled:
             if self._is_used and can_compile:
                 self._compile()
                 can_compile = False
             self._is_used = True
         if self._none is not None and self._excludes(call):
+            return can_compile
+        if self._all is not None and self._includes(call):
+            matching += self._rules
             return can_compile
         if not self._parts:
             forms = call.forms
@@ -476,12 +478,22 @@ class _Tree:
             return any(form is UNREADABLE or self._none.is_valid(form) for form in call.forms)
         return all(form is not UNREADABLE and self._none.is_valid(form) for form in call.forms)
 
+    def _includes(self, call: PolicyCall) -> bool:
+        """True if all rules match."""
+        if self._allows:
+            return all(form is not UNREADABLE and self._all.is_valid(form) for form in call.forms)
+        return any(form is UNREADABLE or self._all.is_valid(form) for form in call.forms)
+
     def _compile(self) -> None:
-        self._is_final = True
+        self._uncompiled -= 1
         try:
-            self._none = none_holds([(each.when, each.unless) for each in self._rules], _JOINED_PATTERN_BYTES)
-        except ValueError:  # a pattern is too large; the parts without it have a schema
-            self._none = None
+            if self._uncompiled:
+                self._none = none_holds([(each.when, each.unless) for each in self._rules], _JOINED_PATTERN_BYTES)
+            else:  # each `when` is true, and each `unless` is false
+                parts = [pair for each in self._rules for pair in ((None, each.when), (each.unless, None))]
+                self._all = none_holds([pair for pair in parts if any(pair)], _JOINED_PATTERN_BYTES)
+        except ValueError:  # a pattern is too large; the parts without it have schemas
+            pass
 
 
 def _remark(rule: Rule) -> str:
@@ -534,13 +546,13 @@ def _twice(ids: Iterable[str]) -> str | None:
 
 
 def _parsed(text: str, name: str) -> Document:
-    if len(text) > _MOST_BYTES:
-        raise ConfigError(f"{name}: the policy has {len(text)} characters; {_MOST_BYTES} are allowed")
+    if len(text) > MOST_CHARS:
+        raise ConfigError(f"{name}: the policy has more than {MOST_CHARS:,} characters; use several files")
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not TOML: {error}") from None
-    if not text.rstrip().endswith("[end]"):
+    if text.rstrip().rpartition("\n")[2].strip() != "[end]":
         raise ConfigError(
             f"{name}: the last line must be [end], so that a file that was cut off is not taken for whole"
         )
@@ -548,8 +560,14 @@ def _parsed(text: str, name: str) -> Document:
         return Document.model_validate(data)
     except (ValidationError, RecursionError) as error:
         problems = error.errors() if isinstance(error, ValidationError) else []
-        texts = [f"{_place(each['loc'], data)}: {each['msg'].removeprefix('Value error, ')}" for each in problems[:5]]
+        texts = [f"{_place(each['loc'], data)}: {_reason(each)}" for each in problems[:5]]
         raise ConfigError(f"{name}: {'; '.join(texts) or 'nested too deeply'}") from None
+
+
+def _reason(problem: ErrorDetails) -> str:
+    if problem["type"] == "extra_forbidden":
+        return "there is no such key"
+    return problem["msg"].removeprefix("Value error, ")
 
 
 def _place(location: Sequence[object], data: Mapping[str, Any]) -> str:

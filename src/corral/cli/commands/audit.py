@@ -75,14 +75,14 @@ async def _print(reader: AuditReader, criteria: AuditFilter, arguments: argparse
     try:
         if not arguments.json:
             view.out(_row([name for name, _ in _COLUMNS]))
-        events = await _read(reader, criteria, arguments.limit)
+        events = await read_events(reader, criteria, arguments.limit)
         while True:
             for event in events:
                 view.out(_json(event) if arguments.json else _row(_cells(event)))
             if not arguments.follow:
                 break
             await anyio.sleep(_FOLLOW_SECONDS)
-            events = await _read(reader, criteria, 1_000_000)
+            events = await read_events(reader, criteria, 1_000_000)
     finally:
         if reader.torn:
             view.err(f"{counted(reader.torn, 'torn line')} left out")
@@ -90,7 +90,12 @@ async def _print(reader: AuditReader, criteria: AuditFilter, arguments: argparse
             await reader.aclose()
 
 
-async def _read(reader: AuditReader, criteria: AuditFilter, limit: int) -> list[AuditEvent]:
+async def read_events(reader: AuditReader, criteria: AuditFilter, limit: int) -> list[AuditEvent]:
+    """Reads events from a log.
+
+    Raises:
+        ConfigError: the log cannot be read.
+    """
     try:
         return list(await reader.read(criteria, limit))
     except ConfigError:

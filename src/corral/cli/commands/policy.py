@@ -9,7 +9,7 @@ from collections import Counter
 
 from corral import Corral, ExecutionContext
 from corral.audit import AuditEvent, AuditFilter, open_audit
-from corral.cli.commands.audit import seconds_of
+from corral.cli.commands.audit import read_events, seconds_of
 from corral.cli.options import add_repeatable, add_tools
 from corral.cli.parsing import Commands, add_command
 from corral.cli.progress import moving
@@ -120,7 +120,7 @@ def _dry_run(arguments: argparse.Namespace, policy: Policy, view: Screen) -> int
     criteria = AuditFilter(
         kind="call", organization_id=arguments.organization_id, since=seconds_of(arguments.since, "--since")
     )
-    events = asyncio.run(_events(arguments.audit, criteria))
+    events = asyncio.run(_events(arguments.audit, criteria, view))
     counts: Counter[Judgment] = Counter()
     unjudged = 0
     for event in events:
@@ -149,11 +149,13 @@ def _judge(policy: Policy, event: AuditEvent, scopes: frozenset[str] | None) -> 
     return judge(policy, event.tool, event.arguments, context, past, scopes)
 
 
-async def _events(source: str, criteria: AuditFilter) -> list[AuditEvent]:
+async def _events(source: str, criteria: AuditFilter, view: Screen) -> list[AuditEvent]:
     reader = open_audit(source)
     try:
-        return [*await reader.read(criteria, _MOST_EVENTS)]
+        return await read_events(reader, criteria, _MOST_EVENTS)
     finally:
+        if reader.torn:
+            view.err(f"{counted(reader.torn, 'torn line')} left out")
         await reader.aclose()
 
 
