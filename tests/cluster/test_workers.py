@@ -468,6 +468,15 @@ async def test_wrong_settings_are_refused(settings: dict[str, Any], reason: str)
         make(**{"secret": SECRET, **settings})
 
 
+@pytest.mark.parametrize("option", ["--port", "--probe-port"])
+def test_a_port_that_there_is_not_is_refused(
+    option: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CORRAL_WORKER_SECRET", SECRET)
+    assert cli(["worker", option, "99999"]) == 2
+    assert f"{option} 99999 is not between 0 and 65535" in capfd.readouterr().err
+
+
 async def test_workers_are_discovered_and_leave(shared: WorkerProcess) -> None:
     worker = shared
 

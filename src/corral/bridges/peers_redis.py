@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from corral.arguments import checked
 from corral.bridges.peers import Peers, logger, parse_url
+from corral.calls.rates_redis import problem_of
 from corral.concurrency.kept import Lease
 from corral.errors import ConfigError, CorralError, SessionElsewhere, StartFailed, requires_extra
 from corral.types import ExecutionContext
@@ -206,7 +207,7 @@ class RedisPeers(Peers):
         except ConfigError:
             raise
         except Exception as error:
-            raise ConfigError(f"RedisPeers cannot join its peers: {type(error).__name__}: {error}") from error
+            raise ConfigError(f"RedisPeers cannot join its peers: {problem_of(error)}") from error
         self._renewing = asyncio.create_task(self._keep())
 
     @override

@@ -17,6 +17,7 @@ with requires_extra("RedisRates", "redis"):
     from redis.asyncio.connection import parse_url
     from redis.asyncio.retry import Retry
     from redis.backoff import NoBackoff
+    from redis.exceptions import MovedError
 
 __all__ = ["RedisRates", "WhenAway"]
 
@@ -62,6 +63,12 @@ for i, key in ipairs(KEYS) do
   if paid then redis.call("SET", key, string.format("%.0f", paid - ARGV[2 * i - 1]), "KEEPTTL") end
 end
 """
+
+
+def problem_of(error: Exception) -> str:
+    if isinstance(error, MovedError):
+        return f"this is one node of a cluster, which has keys on others; pass a redis.asyncio.RedisCluster ({error})"
+    return f"{type(error).__name__}: {error}"
 
 
 @contextmanager
@@ -192,8 +199,7 @@ class RedisRates(RateStore):
     async def _take_without_redis(self, buckets: Sequence[Bucket], error: Exception) -> Refusal | None:
         if not self._away:
             self._away = True
-            problem = f"{type(error).__name__}: {error}"
-            logger.warning("Redis does not answer, so %s: %s", _CONSEQUENCES[self._when_away], problem)
+            logger.warning("Redis does not answer, so %s: %s", _CONSEQUENCES[self._when_away], problem_of(error))
         match self._when_away:
             case "deny":
                 return Refusal(_RETRY_SECONDS, None)

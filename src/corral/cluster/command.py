@@ -60,6 +60,9 @@ def add_worker(commands: Commands) -> None:
 def _worker(arguments: argparse.Namespace) -> int:
     if arguments.capacity < 1 or arguments.memory_mb < 1:
         raise ConfigError("--capacity and --memory-mb are at least 1")
+    for option, port in ("--port", arguments.port), ("--probe-port", arguments.probe_port or 0):
+        if not 0 <= port < 65_536:  # uvloop would take the remainder
+            raise ConfigError(f"{option} {port} is not between 0 and 65535")
     tls = mutual_tls(arguments, is_server=True)
     secret = checked_secret(None, has_tls=tls is not None)
     try:

@@ -131,7 +131,7 @@ class Records:
                 state = f"has ended: {held.status}"
                 if held.status == "running":
                     left = max(1, math.ceil(held.lease - now))
-                    state = f"runs on another host; if that is lost, it can be resumed in {left} s"
+                    state = f"runs on another host, or has just lost its host; if so, it can be resumed in {left} s"
                 raise HeldElsewhere(f"{execution_id} {state}")
             # read again, because a host whose lease has expired can have written until now
             return self._recorded(execution_id, taken, with_saved=True)
