@@ -27,7 +27,7 @@ MATRIX: dict[str, int] = {
     "model": 36,
     "newcomer": 6,
     "packages": 31,
-    "policy": 22,
+    "policy": 20,
     "programs": 35,
     "protocols": 4,
     "rendering": 25,
