@@ -10,7 +10,7 @@ import re
 import subprocess
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
@@ -72,8 +72,14 @@ for await (const part of Deno.stdin.readable.pipeThrough(new TextDecoderStream()
 """
 
 
+class DriverEnded(Exception):
+    """The driver ended while tests needed it. The message has its exit status and the end of what it printed."""
+
+
 class Driver:
     """A process with a program that calls what it is told to. Replies find their callers by number."""
+
+    ended: DriverEnded | None = None
 
     def __init__(self, protocol: str, folder: Path) -> None:
         runtime = load_by_name("corral.bridges", protocol).guest_runtime("typescript")
@@ -85,13 +91,16 @@ class Driver:
         }
         for name, source in sources.items():
             (folder / name).write_text(source, encoding="utf-8")
-        self._process = subprocess.Popen(
-            [*ENGINES["deno"], "driver.mjs"],
-            cwd=folder,
-            env={"DENO_DIR": str(folder)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._errors = folder / "stderr"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [*ENGINES["deno"], "driver.mjs"],
+                cwd=folder,
+                env={"DENO_DIR": str(folder), "NO_COLOR": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+            )
         self.numbers = itertools.count()
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._reader = threading.Thread(target=self._read)
@@ -99,21 +108,29 @@ class Driver:
 
     def tell(self, act: str, **arguments: object) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"act": act, **arguments}).encode() + b"\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(json.dumps({"act": act, **arguments}).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._reader.join()
+            assert self.ended is not None
+            raise self.ended from None
 
     async def ask(self, act: str, **arguments: object) -> dict[str, Any]:
         number = next(self.numbers)
         self._waiting[number] = asyncio.get_running_loop().create_future()
-        self.tell(act, id=number, **arguments)
         try:
+            self.tell(act, id=number, **arguments)
+            if self.ended is not None:
+                raise self.ended
             return await self._waiting[number]
         finally:
             del self._waiting[number]
 
     def end(self) -> int:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # a line that it did not read before it ended
+            self._process.stdin.close()
         self._reader.join()
         return self._process.wait(30)
 
@@ -125,10 +142,18 @@ class Driver:
                 future = self._waiting.get(reply["id"])
                 if future is not None:
                     future.get_loop().call_soon_threadsafe(_settle, future, reply)
+        status, printed = self._process.wait(), self._errors.read_text("utf-8", "replace")
+        self.ended = DriverEnded(f"the driver ended with status {status}: {printed[-2_000:] or 'it printed nothing'}")
+        for future in list(self._waiting.values()):
+            future.get_loop().call_soon_threadsafe(_settle, future, self.ended)
 
 
-def _settle(future: asyncio.Future[dict[str, Any]], reply: dict[str, Any]) -> None:
-    if not future.done():
+def _settle(future: asyncio.Future[dict[str, Any]], reply: dict[str, Any] | DriverEnded) -> None:
+    if future.done():
+        return
+    if isinstance(reply, DriverEnded):
+        future.set_exception(reply)
+    else:
         future.set_result(reply)
 
 
@@ -152,6 +177,16 @@ class TypeScriptSuite(BridgeStreamSuite):
         cls.driver = Driver(cls.name, tmp_path_factory.mktemp(cls.name))
         yield
         assert cls.driver.end() == 0
+
+    @pytest.fixture(autouse=True)
+    def _living_driver(self, _driver: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+        """Fails a test during which the driver ended. Those after it have a new one."""
+        yield
+        ended = self.driver.ended
+        if ended is not None:
+            self.driver.end()
+            type(self).driver = Driver(self.name, tmp_path_factory.mktemp(self.name))
+            raise ended
 
     def protocol(self) -> BridgeProtocol:
         made: Any = self.bridge
@@ -229,6 +264,15 @@ class TypeScriptSuite(BridgeStreamSuite):
 
 def fields(value: EncodedValue) -> dict[str, object]:
     return {"text": value.text.decode(), "tagged": value.tagged}
+
+
+async def test_a_driver_that_ends_says_why(tmp_path: Path) -> None:
+    driver = Driver("http", tmp_path)
+    with pytest.raises(DriverEnded, match=r"status 1: .*Uncaught \(in promise\) TypeError"):
+        await driver.ask("close", connection=0)  # a connection that does not exist
+    with pytest.raises(DriverEnded, match="status 1"):
+        await driver.ask("next", stream=0)
+    assert driver.end() == 1
 
 
 @rest_in_matrix
