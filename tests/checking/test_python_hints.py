@@ -40,6 +40,8 @@ FOUND = {
     "len(await tools.chat.channels)": "Write `await tools.chat.channels(...)`.",
     "users = tools.chat.channels\n[u['name'] for u in users]": "Write `await tools.chat.channels(...)`.",
     f"{ASYNCIO}await asyncio.gather(tools.chat.channels)": "Write `await tools.chat.channels(...)`.",
+    "o = tools.chat.channels()\no[0]": "tools.chat.channels returns a coroutine: write `await tools.chat.channels(...)`.",
+    f"{ASYNCIO}await asyncio.gather(*map(tools.retail.order_details, ['o1']))": "Write `[tools.retail.order_details(order_id=each)",
     f"{ASYNCIO}r = asyncio.gather(tools.chat.channels())\nr[0]": "Write `await asyncio.gather(...)`, or `await r`.",
     f"{ASYNCIO}t = asyncio.create_task(tools.chat.channels())\nlen(t)": "or `await t`.",
     "t = await tools.retail.product_types()\nt * 1.5": "Convert the `str` with `float(...)`.",
