@@ -361,7 +361,9 @@ class CodeModeBase(Generic[P]):
             if not isinstance(self.shell, Shell):
                 raise ConfigError("describe_shell needs an open shell as shell=, not a function that opens one")
             instructions = "\n\n".join(filter(None, (instructions, self.describe_shell(self.shell.restricted()))))
-        surroundings = Surroundings.of([corral.model.surroundings(self.language) for corral in running.values()])
+        surroundings = Surroundings.of(
+            [corral.model.surroundings(self.language, durable=self.durable) for corral in running.values()]
+        )
         prompt = system_prompt(instructions, self.language, catalogs, surroundings)
         added = Kit(prompt=prompt, tools=tuple(made), catalogs=catalogs, corrals=running)
         require_distinct(added, own)

@@ -289,6 +289,21 @@ class Records:
         """Changes the state of a session without waiting for the write. Errors are logged."""
         self.writer.submit(lambda: self._update_session(key, change))
 
+    async def session_state(self, key: Sequence[str | None]) -> Mapping[str, Any] | None:
+        """Reads the state of a session; None if the ledger does not have it.
+
+        Raises:
+            LedgerError: the state cannot be read.
+        """
+
+        def job() -> Mapping[str, Any] | None:
+            stored = self.ledger.session(name := _session_name(key))
+            if stored is None or stored.body is None:
+                return None
+            return self._json(stored.body, _session_place(name, stored.is_exposed))
+
+        return await self.writer.run(job)
+
     async def is_exposed(self, key: Sequence[str | None]) -> bool | None:
         """Returns True if a session has read text that others wrote; None if the ledger does not have the session.
 

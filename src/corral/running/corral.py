@@ -530,7 +530,7 @@ class Corral(Lifecycle):
             protocol = runtime.protocols.supported_by(provider.name, provider.capabilities.bridges)
         except (ConfigError, StartFailed):
             return False  # the execution will say why
-        return why_not_durable(provider.name, provider.capabilities, protocol.name, in_session=in_session) is None
+        return why_not_durable(provider.name, provider.capabilities, protocol.name, has_files=in_session) is None
 
     @checked
     @asynccontextmanager

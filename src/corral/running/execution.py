@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from secrets import token_hex
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 
-from corral.audit import AuditEvent, AuditLog, digest, new_event_id
+from corral.audit import digest
 from corral.calls import (
     CallRecorder,
     Grant,
@@ -28,18 +28,18 @@ from corral.calls import (
     early_denial,
     hidden_denial,
     new_execution_id,
-    outcome_of,
-    record_denial,
     remarks_on,
 )
 from corral.checking import Case, Gate
 from corral.concurrency.deadline import PausableDeadline
 from corral.concurrency.fairness import owner_active
 from corral.concurrency.garbage import spare_young
-from corral.containment import ContainmentKind, Space
+from corral.containment import ContainmentKind
 from corral.errors import (
+    AccessDenied,
     ConfigError,
     CorralError,
+    Diverged,
     ExecutionCancelled,
     FileError,
     FilesExceeded,
@@ -65,17 +65,18 @@ from corral.events import (
     ProgramChecked,
 )
 from corral.languages import LANGUAGES
+from corral.ledger import Recorded
 from corral.logs import Lines, get_logger
 from corral.packages import NpmPackages, PythonPackages
 from corral.policy.flow import ProgramFlow
 from corral.programs.loops import loops_over_calls
 from corral.results import CallRecord, ExecutionResult, FileChanges, ProgramCapabilities, calls_text
 from corral.running.journal import Journal, Recording
-from corral.running.notebooks import Notebook
+from corral.running.notebooks import Notebook, loss_of
 from corral.running.request import CheckMode, ExecutionRequest
-from corral.running.runtime import Runtime, prepare_request
+from corral.running.runtime import Runtime, prepare_request, record_execution
 from corral.sandboxes import Job, Sandbox, below_required_tier, failed_exit
-from corral.sessions import Keep, OpenSession, ProgramFiles
+from corral.sessions import KeptWorkspace, OpenSession
 from corral.tools import ToolRegistry
 from corral.types import (
     Approve,
@@ -89,57 +90,6 @@ from corral.types import (
     SandboxConfig,
     ToolName,
 )
-
-
-class Room(Protocol):
-    """Directories of a session while an execution uses them."""
-
-    @property
-    def space(self) -> Space:
-        """Returns the directories, for its sandbox.
-
-        Raises:
-            ConfigError: the session is closed.
-        """
-        ...
-
-    @property
-    def program_files(self) -> ProgramFiles:
-        """Returns the directories for a sandbox whose programs access files through the host."""
-        ...
-
-    async def look(self, over: Callable[[str], None], /) -> FileChanges:
-        """Returns the files that changed since the last look. Calls `over` if they exceed the session's quota.
-
-        Raises:
-            FileError: the files cannot be listed.
-            Exception: the files cannot be stored.
-        """
-        ...
-
-
-class Workspace(Protocol):
-    """Part of a session that an execution uses."""
-
-    @property
-    def keep(self) -> Keep: ...
-
-    def hold(self) -> AbstractAsyncContextManager[OpenSession]:
-        """Keeps the session open during the block.
-
-        Raises:
-            CorralError: the session cannot be opened.
-        """
-        ...
-
-    def enter(self, over: Callable[[str], None], /) -> AbstractAsyncContextManager[Room]:
-        """Keeps the directories during the block, and calls `over` if they exceed their quota.
-
-        Raises:
-            CorralError: the directories cannot be created.
-        """
-        ...
-
 
 _QUOTES_RESULTS = "output_not_as_declared"
 """Code of remarks that have names of members in results."""
@@ -176,12 +126,12 @@ def prefer_early_outcome(exit: Exit, early: Exit | None) -> Exit:
     return replace(early, diagnostics=(*early.diagnostics, remark))
 
 
-def why_not_durable(sandbox: str, capabilities: Capabilities, protocol: str, *, in_session: bool) -> str | None:
+def why_not_durable(sandbox: str, capabilities: Capabilities, protocol: str, *, has_files: bool) -> str | None:
     """Returns the reason why programs cannot be durable; None if they can."""
     if not capabilities.durable:
         return f"sandbox {sandbox!r} cannot run a program the same way again; 'wasm', and 'auto' on Linux, can"
-    if in_session:
-        return "the files of a session are not on record; leave out the session and its session_id"
+    if has_files:
+        return "the files of a session are not on record; leave out the session and its session_id, or keep='variables'"
     if protocol != "pipe":
         return f"its calls come over {protocol!r}; leave out Corral(bridge=...)"
     return None
@@ -222,45 +172,6 @@ def concluded(
         ),
         truncated=(f"{dropped} bytes of console output over the limit were dropped",) if dropped else (),
     )
-
-
-async def record_execution(
-    audit: AuditLog,
-    request: ExecutionRequest,
-    result: ExecutionResult,
-    *,
-    began: float,
-    protocol: str,
-    hidden_denial: ExecutionError | None,
-) -> None:
-    """Writes the audit event of an execution. A denial is recorded before the result is returned."""
-    context = request.context
-    error = (hidden_denial if result.status == "rejected" else None) or result.error
-    outcome = "pending" if result.status == "paused" else outcome_of(error)
-    if outcome == "denied" and result.status != "rejected":
-        outcome = "failed"  # the program threw the denial of a call, which has its own event
-    event = AuditEvent(
-        id=new_event_id(began),
-        time=began,
-        kind="execution",
-        outcome=outcome,
-        code=error and error.code,
-        reason=error.message if error is not None and outcome == "denied" else None,
-        execution_id=result.execution_id,
-        user_id=context.user_id,
-        organization_id=context.organization_id,
-        session_id=context.session_id,
-        duration_ms=result.duration_ms,
-        protocol=protocol,
-        language=result.language,
-        containment=result.containment and str(result.containment),
-        calls=len(result.tool_calls),
-        program=digest(request.source),
-    )
-    if outcome == "denied":
-        await record_denial(audit, event)
-    else:
-        await audit.record(event)
 
 
 def _remarks(program: Program | None, exit: Exit) -> tuple[Diagnostic, ...]:
@@ -338,7 +249,7 @@ class Execution:
         *,
         tools: ToolRegistry,
         services: Services,
-        workspace: Workspace | None = None,
+        workspace: OpenSession | KeptWorkspace | None = None,
         modules: NpmPackages | None = None,
         packages: PythonPackages | None = None,
         service_sources: tuple[ServiceSource, ...] = (),
@@ -349,6 +260,8 @@ class Execution:
     ) -> None:
         self._recording = recording
         self._is_offline = recording is not None and recording.offline
+        self._cell: Mapping[str, Any] | None = ((recording and recording.head) or {}).get("cell")
+        """Place of a recorded cell in its notebook."""
         self.execution_id = (recording and recording.execution_id) or request.execution_id or new_execution_id()
         self.ended = anyio.Event()
         self._runtime = runtime
@@ -363,7 +276,8 @@ class Execution:
         self._provider = runtime.provider(request.language, durable=recording is not None)
         self._compiler = runtime.compiler(request)
         self._modules = (modules or runtime.modules) if LANGUAGES[request.language].npm else None
-        self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=workspace is not None)
+        has_files = workspace is not None and recording is None
+        self._loads_modules = runtime.loads_modules(request.language, modules=modules, in_session=has_files)
         capabilities = self._provider.capabilities
         self._packages = packages or runtime.packages
         imported = self._modules or runtime.packages_for(request.language, packages)
@@ -406,6 +320,10 @@ class Execution:
             self._expect_durable(capabilities)
         self._journal: Journal | None = None
         self._notebook: Notebook | None = None
+        self._sandbox: Sandbox | None = None
+        """Process of the notebook in which a recorded cell runs again."""
+        self._is_kept = False
+        """True for a cell whose process goes on, with its variables."""
         self._scope = anyio.CancelScope()
         self._is_final = True
         """False if the host has cancelled it in such a way that a durable execution can be resumed."""
@@ -422,7 +340,7 @@ class Execution:
         self._gate: Gate | None = None
         self._logs: list[LogEntry] = []
         self._containment: ContainmentKind | None = None
-        self._room: Room | None = None
+        self._room: OpenSession | None = None
         self._file_changes: FileChanges | None = None
         self._capabilities: ProgramCapabilities | None = None
         self._early_outcome: Exit | None = None
@@ -437,7 +355,10 @@ class Execution:
 
     def _expect_durable(self, capabilities: Capabilities) -> None:
         reason = why_not_durable(
-            self._provider.name, capabilities, self._protocol.name, in_session=self.workspace is not None
+            self._provider.name,
+            capabilities,
+            self._protocol.name,
+            has_files=self.workspace is not None and self.workspace.keep == "files",
         )
         if reason is not None:
             raise ConfigError(f"durable=True is not possible: {reason}")
@@ -529,7 +450,8 @@ class Execution:
                 if self._grant.flow is not None:
                     with anyio.CancelScope(shield=True):  # a cancelled write would count as a lost program
                         await self._grant.flow.join(self.execution_id)
-                is_cell = self.workspace is not None and self.workspace.keep == "variables"
+                is_new = self._recording is None or self._recording.head is None
+                is_cell = is_new and self.workspace is not None and self.workspace.keep == "variables"
                 return await self._conclude(*await (self._run_cell() if is_cell else self._prepare_and_run()))
             return await self._conclude(None, None)
         except BaseException as error:
@@ -549,19 +471,91 @@ class Execution:
         notebooks = self._runtime.notebooks
         async with self.workspace.hold() as session:
             notebook = self._notebook = notebooks.of(session, self._request.language)
-            async with notebook.turn:
-                if (reason := notebook.end_reason(self._grant.scopes)) is not None:
+            async with notebook.turn, AsyncExitStack() as stack:
+                if self._recording is not None:
+                    await notebooks.load(notebook, self._recording.records, self._cell_again)
+                is_durable = self._recording is not None
+                if (reason := notebook.end_reason(self._grant.scopes, is_durable=is_durable)) is not None:
                     await notebooks.end(notebook, reason)
+                if notebook.earlier:
+                    try:
+                        await stack.enter_async_context(notebooks.process(notebook, self._start))
+                    except LedgerError as error:
+                        notebook.lose(loss_of(error))
                 lost = notebook.lost()
                 program, exit = await self._prepare_and_run()
                 return program, notebook.with_remarks(exit, lost)
 
+    def _cell_again(self, recorded: Recorded) -> Execution:
+        """Makes the execution that runs a recorded cell of the notebook again, offline."""
+        assert self._recording is not None
+        return Execution(
+            self._runtime,
+            ExecutionRequest.model_validate(recorded.head["request"]),
+            tools=self._tools,
+            services=self._grant.services,
+            modules=self._modules,
+            packages=self._packages,
+            service_sources=self._service_sources[len(self._runtime.service_sources) :],
+            recording=Recording(
+                records=self._recording.records,
+                execution_id=recorded.execution.execution_id,
+                offline=True,
+                head=recorded.head,
+                rows=recorded.calls,
+                state=recorded.result,
+            ),
+        )
+
+    async def read_again(self, bound: frozenset[str]) -> tuple[Program, frozenset[str]]:
+        """Returns the program of a recorded cell, behind cells that have bound these names, and its scopes."""
+        assert self._recording is not None
+        assert self._recording.head is not None
+        return await self._recorded_program(self._recording.head, bound), self._grant.scopes
+
+    async def run_again(self, program: Program, sandbox: Sandbox | None) -> Sandbox:
+        """Runs a recorded cell again in the process of its notebook, which it starts unless it has one.
+
+        Raises:
+            LedgerError: it took another course, or was recorded with other versions.
+        """
+        started = self._sandbox = sandbox or await self._start()
+        try:
+            exit = await self._run_in_sandbox(program)
+            assert self._recording is not None
+            assert self._cell is not None
+            if not started.is_usable or exit.status != self._recording.state["status"]:
+                reason = "" if exit.error is None else f": {exit.error.message}"
+                raise Diverged(f"program {self._cell['number']} did something else when it ran again{reason}")
+            return started
+        except BaseException:
+            await _shielded(started.aclose)
+            raise
+        finally:
+            self._recorder.close()
+
+    async def _begin_recorded_cell(self, cell: Mapping[str, Any], recording: Recording) -> None:
+        """Reads the cells before a recorded one, which continues in a separate process.
+
+        Raises:
+            LedgerError: they cannot be read.
+            AccessDenied: the caller has scopes that they did not have.
+        """
+        notebook = self._notebook = Notebook(cell["notebook"])
+        await notebook.load_up_to(cell["before"], recording.records, self._cell_again)
+        if lost := notebook.lost():
+            raise LedgerError(f"{self.execution_id} cannot continue: {lost}")
+        if (reason := notebook.end_reason(self._grant.scopes, is_durable=True)) is not None:
+            raise AccessDenied(f"{self.execution_id} cannot continue behind the programs before it: {reason}")
+
     async def _prepare_and_run(self) -> tuple[Program | None, Exit]:
         request = self._request
         head = None if self._recording is None else self._recording.head
-        if head is not None and "code" in head:
-            return (program := await self._recorded_program(head)), await self._run_in_sandbox(program)
+        if self._cell is not None and self._recording is not None:
+            await self._begin_recorded_cell(self._cell, self._recording)
         bound = None if self._notebook is None else self._notebook.names
+        if head is not None and "code" in head:
+            return (program := await self._recorded_program(head, bound)), await self._run_in_sandbox(program)
         try:
             program = await prepare_request(request, self._compiler, self._limits, self._tools, bound)
         except ProgramRejected as error:
@@ -574,12 +568,12 @@ class Execution:
             return program, await self._run_once_checked(program, self._gate)
         return program, await self._run_while_checked(program, self._gate)
 
-    async def _recorded_program(self, head: Mapping[str, Any]) -> Program:
+    async def _recorded_program(self, head: Mapping[str, Any], bound: frozenset[str] | None) -> Program:
         """Returns the program as it first ran, because the tools, with which its source was read, might have changed
         since."""
         request, code = self._request, head["code"]
         with suppress(CorralError):
-            program = await prepare_request(request, self._compiler, self._limits, self._tools)
+            program = await prepare_request(request, self._compiler, self._limits, self._tools, bound)
             if program.code == code:
                 return program
         imports = tuple(head["imports"])
@@ -697,16 +691,23 @@ class Execution:
                 scope.cancel()
 
             async with AsyncExitStack() as stack:
-                if self.workspace is not None:
+                if self.workspace is not None and self._recording is None:
                     self._room = await stack.enter_async_context(self.workspace.enter(end))
                     stack.push_async_callback(_shielded, partial(self._look, self._room, over.append))
-                if self._notebook is None:
-                    sandbox = await self._start()
+                if self._cell is not None:
+                    program = replace(program, cell=self._cell["number"])
+                if self._sandbox is not None:
+                    sandbox = self._sandbox
+                elif self._notebook is None or self._cell is not None:
+                    notebook = self._notebook
+                    sandbox = await (self._start() if notebook is None else notebook.start(self._start))
                     stack.push_async_callback(_shielded, sandbox.aclose)
                 else:
                     process = runtime.notebooks.process(self._notebook, self._start)
                     sandbox = await stack.enter_async_context(process)
-                    program = replace(program, cell=self._notebook.begin(self._grant.scopes))
+                    is_durable = self._recording is not None
+                    number = self._notebook.begin(self._grant.scopes, is_durable=is_durable)
+                    program = replace(program, cell=number)
                 self._containment = sandbox.containment
                 services: dict[str, Service] = {}
                 for source in self._service_sources:
@@ -737,7 +738,8 @@ class Execution:
                         else:
                             exit = await self._run_durably(sandbox, job, endpoint, self._journal)
                 if self._notebook is not None and sandbox.is_usable:
-                    self._notebook.add(program, exit)
+                    self._notebook.add(program, exit.status, self.execution_id)
+                    self._is_kept = True
         if over:
             return failed_exit(FilesExceeded(f"the program wrote more than its session holds: {over[0]}"))
         exit = prefer_early_outcome(exit, self._early_outcome)
@@ -775,6 +777,8 @@ class Execution:
             saves=self._provider.capabilities.saves,
         )
         self._grant.journal = journal
+        if self._notebook is not None and self._cell is None:
+            await self._notebook.record(recording.records, self.execution_id)
         return replace(job, durable=journal)
 
     def _head(self, job: Job) -> Mapping[str, Any]:
@@ -792,6 +796,7 @@ class Execution:
             "types": job.types,
             "tools": [str(name) for name in job.tools],
             "services": job.services,
+            **({} if self._notebook is None else {"cell": self._notebook.place}),
         }
 
     async def _run_durably(self, sandbox: Sandbox, job: Job, endpoint: Endpoint, journal: Journal) -> Exit:
@@ -814,7 +819,7 @@ class Execution:
             exit = await sandbox.execute(job, endpoint)
         return journal.exit(exit)
 
-    async def _look(self, room: Room, over: Callable[[str], None]) -> None:
+    async def _look(self, room: OpenSession, over: Callable[[str], None]) -> None:
         """Records the session's changed files, and calls `over` if they exceed its quota."""
         try:
             self._file_changes = await room.look(over)
@@ -962,7 +967,9 @@ class Execution:
             if resumable and result.status != "paused":
                 await recording.records.end(claim, "paused" if recording.was_paused else "running", None)
             else:
-                await recording.records.end(claim, result.status, partial(journal.result, result) if journal else dict)
+                kept = {"kept": True} if self._is_kept else {}
+                end = (lambda: {**journal.result(result), **kept}) if journal else dict
+                await recording.records.end(claim, result.status, end)
         except LedgerError as error:
             if result.status in ("succeeded", "paused"):
                 failed = failed_exit(error)

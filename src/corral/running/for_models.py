@@ -107,8 +107,8 @@ class ForModels:
         """
         execute = partial(self._execute, tools=options.get("tools"), session=session)
         if options.get("durable"):
-            if not self._has_ledger or session is not None:
-                raise ConfigError("tools(durable=True) needs a Corral with a ledger, and no session")
+            if not self._has_ledger or (session is not None and session.opened.keep == "files"):
+                raise ConfigError("tools(durable=True) needs a Corral with a ledger, and no session that keeps files")
             execute = partial(self._execute_after, execute)
         hidden, tools = options.get("hide_denied"), options.get("tools")
         catalog = options.get("catalog") or self.catalog(
@@ -124,7 +124,7 @@ class ForModels:
             catalog,
             discovery,
             options,
-            self.surroundings(language, session),
+            self.surroundings(language, session, durable=options.get("durable", False)),
         )
 
     async def _execute_after(
@@ -170,9 +170,11 @@ class ForModels:
         catalogs = {"": catalog or self.catalog(language, **audience)}
         return system_prompt(base, language, catalogs, self.surroundings(language, session))
 
-    def surroundings(self, language: Language = "typescript", session: Session | None = None) -> Surroundings:
+    def surroundings(
+        self, language: Language = "typescript", session: Session | None = None, *, durable: bool = False
+    ) -> Surroundings:
         """Describes what programs have besides the language and tools, including files of this session, or of
-        `sessions`."""
+        `sessions`; `durable` programs have none."""
         modules = (session and session.modules) or self._runtime.modules
         packages = self._runtime.packages_for(language, session and session.packages)
         offered = packages if packages is not None else modules if LANGUAGES[language].npm else None
@@ -182,8 +184,8 @@ class ForModels:
         skills = self._runtime.skills.skills if session is None else session.skills.skills
         kept = self._kept if session is None else session.opened
         return Surroundings(
-            mounts=() if kept is None else kept.mounts,
-            files=() if session is None else session.files.some_names(),
+            mounts=() if kept is None or durable else kept.mounts,
+            files=() if session is None or durable else session.files.some_names(),
             packages=(*(provider.packages if provider else ()), *(() if offered is None else offered.allowed)),
             python=_PYTHON if provider is not None and provider.name == "cpython" else "",
             standard_library=provider is None or provider.name != "monty",

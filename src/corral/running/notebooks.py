@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from typing import NamedTuple
+from secrets import token_hex
+from typing import NamedTuple, Protocol
 
 import anyio
 
 from corral.concurrency.kept import Kept
+from corral.errors import LedgerDamaged, LedgerError, LedgerFailed, Outdated
+from corral.ledger import NOT_KEPT, Recorded, Records
 from corral.programs import EarlierCell, earlier_cell, joined, without_old_texts
 from corral.sandboxes import Sandbox
 from corral.sessions import OpenSession
-from corral.types import Diagnostic, Exit, Language, Owner, Program
+from corral.types import Diagnostic, Exit, Language, Owner, Program, Status
 
 _IDLE_SECONDS = 900.0
 _MOST_OPEN = 100
@@ -30,6 +33,18 @@ _AGAIN = (
 _MANY_CELLS = f"their process ran {_MOST_CELLS:,} programs, which is the maximum"
 _MANY_NAMES = f"there were more than {_MOST_NAMES:,} of them"
 _SCOPES = "a program with more permissions does not share a process with them"
+_OTHER_KIND = "programs with and without durable=True do not share a process"
+_REBUILD_SECONDS = 60.0
+"""Maximum time for running the cells of a lost process again."""
+_MOST_BYTES = 32_000_000
+"""Maximum size of their journals."""
+_ENDED = ("succeeded", "failed", "rejected")
+_ANOTHER_HOST = "another host has run programs of this session meanwhile"
+_OUTDATED = "they were set with another version of the engine or of a package"
+_WAITS = (
+    "The variables of program {} of this session are missing, because it waits for a decision. Its calls are made once "
+    "that is taken, so do not make them again."
+)
 
 
 class _Key(NamedTuple):
@@ -38,12 +53,49 @@ class _Key(NamedTuple):
     language: Language
 
 
-class Notebook:
-    """Cells of one session in one language. Use it while you hold its `turn`."""
+class CellAgain(Protocol):
+    """Recorded cell that can run again."""
 
-    def __init__(self, key: _Key) -> None:
-        self.key = key
+    async def read_again(self, bound: frozenset[str], /) -> tuple[Program, frozenset[str]]:
+        """Returns its program, behind cells that have bound these names, and its scopes."""
+        ...
+
+    async def run_again(self, program: Program, sandbox: Sandbox | None, /) -> Sandbox:
+        """Runs it in the process of its notebook, which it starts unless it has one.
+
+        Raises:
+            LedgerError: it took another course, or was recorded with other versions.
+        """
+        ...
+
+
+class Notebook:
+    """Cells of one session in one language. Use it while you hold its `turn`.
+
+    `name` is its name in the ledger: its organization, user, session and language.
+    """
+
+    def __init__(self, name: Sequence[str | None]) -> None:
+        self._name = name
+        self.key: _Key | None = None
+        """Key of its process, if that is kept."""
         self.turn = anyio.Lock()
+        self.earlier: list[tuple[CellAgain, Program]] = []
+        """Recorded cells to run again in the next process."""
+        self._tail: str | None = None
+        """Execution of the last recorded cell of the process."""
+        self._seen: str | None = None
+        """Last cell on record that this host has read or run."""
+        self._executions: set[str] = set()
+        """Executions of the cells that were read from the record."""
+        self._is_gone = False
+        """True if the process is gone, and its cells are on record."""
+        self._is_durable: bool | None = None
+        """True for a process of recorded cells; None before its first one."""
+        self._last = 0
+        """Number of the last cell that has ended normally."""
+        self._is_running = False
+        """True from the start of a cell to its normal end."""
         self.count = 0
         """Number of cells that have run."""
         self.names: frozenset[str] = frozenset()
@@ -59,8 +111,10 @@ class Notebook:
         self._again = 0
         """Number of an earlier cell with the source of the last one."""
 
-    def end_reason(self, scopes: frozenset[str]) -> str | None:
+    def end_reason(self, scopes: frozenset[str], *, is_durable: bool) -> str | None:
         """Returns the reason why the process cannot run another cell with these scopes; None if it can."""
+        if self._is_durable not in (None, is_durable):
+            return _OTHER_KIND
         if self._cells and not scopes <= self._scopes:
             return _SCOPES  # code of earlier cells can act in later cells
         if len(self._cells) >= _MOST_CELLS:
@@ -71,31 +125,145 @@ class Notebook:
         """Returns a cell together with the earlier ones, for its check."""
         return joined(self._cells, program)
 
-    def begin(self, scopes: frozenset[str]) -> int:
+    def begin(self, scopes: frozenset[str], *, is_durable: bool) -> int:
         """Counts a cell that starts now, and returns its number."""
+        self._is_durable, self._is_running = is_durable, True
         self._scopes = scopes if not self._cells else self._scopes & scopes
         self.count += 1
         return self.count
 
-    def add(self, program: Program, exit: Exit) -> None:
+    def add(self, program: Program, status: Status, execution_id: str) -> None:
         """Adds a cell that has ended normally."""
-        if exit.status != "rejected":
-            cell = earlier_cell(program, is_complete=exit.status == "succeeded")
+        self._last, self._tail, self._is_running = self.count, execution_id, False
+        if status != "rejected":
+            cell = earlier_cell(program, is_complete=status == "succeeded")
             self._cells = without_old_texts([*self._cells, cell])
             self.names |= {*program.binds}
             digest = blake2b(program.source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
             self._again = self._sources.get(digest, 0)
-            if exit.status == "succeeded":
+            if status == "succeeded":
                 self._sources.setdefault(digest, self.count)
-        self._has_failed = exit.status == "failed" and bool(program.binds)
+        self._has_failed = status == "failed" and bool(program.binds)
 
     def lose(self, reason: str) -> None:
         """Records that the process is gone. The next result will say so."""
         if self._first <= self.count:
-            cells = f"program {self._first}" if self._first == self.count else f"programs {self._first} to {self.count}"
-            self._lost = f"The variables of {cells} of this session are gone, because {reason}. Define them again."
-        self._first = self.count + 1
+            self._lost = _gone(self._first, self.count, reason)
+        self._forget(self.count + 1)
+
+    def _forget(self, first: int) -> None:
+        self._first = first
         self.names, self._cells, self._sources, self._again = frozenset(), [], {}, 0
+        self.earlier, self._tail, self._is_gone, self._is_durable = [], None, False, None
+
+    # --- with a ledger
+
+    def end(self, reason: str) -> None:
+        """Records that the process is gone. Cells on record run again in the next one, except one that was cut off."""
+        if not self._is_durable:
+            self.lose(reason)
+            return
+        self._is_gone = True
+        if self._is_running:
+            self._lost, self._is_running = _gone(self.count, self.count, reason), False
+
+    @property
+    def place(self) -> dict[str, object]:
+        """Place of the cell that starts now, for its record."""
+        return {"notebook": [*self._name], "number": self.count, "before": self._tail}
+
+    async def record(self, records: Records, execution_id: str) -> None:
+        """Makes a cell that starts now the last one on record.
+
+        Raises:
+            LedgerError: it could not be recorded.
+        """
+        state = {"last": execution_id, "count": self.count, "first": self._first}
+        await records.update_session(self._name, lambda _: (False, state))
+        self._seen = execution_id
+
+    async def is_behind(self, records: Records) -> bool:
+        """Returns True if cells on record are not in the process. Takes the numbers of cells from the record.
+
+        Raises:
+            LedgerError: the ledger cannot be read.
+        """
+        state = await records.session_state(self._name)
+        if state is None:
+            if self._is_gone:
+                self.lose("the ledger does not have them any more")
+            return False
+        is_behind = self._is_gone or state["last"] != self._seen
+        if is_behind:
+            self._seen, self._first, self.count = state["last"], state["first"], max(self.count, state["count"])
+        return is_behind
+
+    async def load(self, records: Records, make: Callable[[Recorded], CellAgain]) -> None:
+        """Takes over the cells on record, after `is_behind`. They run again when the next process starts."""
+        count, tail, last = self.count, self._tail, self._last
+        try:
+            await self.load_up_to(self._seen, records, make)
+            if tail is not None and tail not in self._executions and not self._lost:
+                self._lost = _gone(last, last, _ANOTHER_HOST)
+        except LedgerError as error:
+            self.count = count
+            self.lose(loss_of(error))
+        self.count, self._is_running, self._has_failed, self._again = count, False, False, 0
+
+    async def load_up_to(self, last: str | None, records: Records, make: Callable[[Recorded], CellAgain]) -> None:
+        """Takes over the cells on record up to one of them.
+
+        Raises:
+            LedgerError: they cannot be read, or not run again.
+        """
+        recorded, self._lost = await self._recorded(last, records)
+        self._forget(recorded[0].head["cell"]["number"] if recorded else self.count + 1)
+        for each in recorded:
+            cell = make(each)
+            program, scopes = await cell.read_again(self.names)
+            self.count = each.head["cell"]["number"] - 1
+            self.begin(scopes, is_durable=True)
+            self.add(program, each.result["status"], each.execution.execution_id)
+            self.earlier.append((cell, program))
+        self._executions = {each.execution.execution_id for each in recorded}
+
+    async def _recorded(self, last: str | None, records: Records) -> tuple[list[Recorded], str]:
+        """Reads the cells up to one of them, and returns them with a remark if that one is not among them."""
+        cells, size, remark = list[Recorded](), 0, ""
+        while last is not None:
+            recorded = await records.find(last)
+            cell = None if recorded is None else recorded.head.get("cell")
+            if recorded is None or cell is None or cell["notebook"] != [*self._name]:
+                raise LedgerDamaged("the ledger does not have all of them any more")
+            last, number, status = cell["before"], cell["number"], recorded.execution.status
+            if recorded.result.get("kept") and status in _ENDED:
+                cells.append(recorded)
+                size += sum(row.size for row in recorded.calls)
+                if any(row.reply == NOT_KEPT for row in recorded.calls):
+                    raise LedgerError(f"program {number} got an output that is not kept")
+                if size > _MOST_BYTES or len(cells) > _MOST_CELLS:
+                    raise LedgerError("there are too many programs, or results of their calls, to run them again")
+            elif cells:
+                raise LedgerError(f"program {number} is not on record up to its end ({status})")
+            elif status == "paused":
+                remark = _WAITS.format(number)
+            else:
+                remark = _gone(number, number, f"it has not ended normally ({status})")
+        return cells[::-1], remark
+
+    async def start(self, start: Callable[[], Awaitable[Sandbox]]) -> Sandbox:
+        """Starts the process, and runs the recorded cells in it again.
+
+        Raises:
+            LedgerError: they took another course or too long, or were recorded with other versions.
+        """
+        cells, self.earlier = self.earlier, []
+        sandbox: Sandbox | None = None
+        with anyio.move_on_after(_REBUILD_SECONDS):
+            for cell, program in cells:
+                sandbox = await cell.run_again(program, sandbox)
+            return sandbox or await start()
+        raise LedgerError(f"running their programs again took longer than {_REBUILD_SECONDS:g} s")
 
     def lost(self) -> str:
         """Returns the remark about lost variables for the next result, once."""
@@ -106,7 +274,7 @@ class Notebook:
         """Adds remarks about variables that are lost, or that a failed cell has set."""
         texts = [
             before,
-            self._lost,
+            "" if exit.status == "paused" else self._lost,
             _KEPT if self._has_failed else "",
             _AGAIN.format(self._again) if self._again else "",
         ]
@@ -124,7 +292,7 @@ class _Process:
         self._notebook = notebook
 
     async def aclose(self) -> None:
-        self._notebook.lose(self.lost_by)
+        self._notebook.end(self.lost_by)
         await self.sandbox.aclose()
 
 
@@ -144,7 +312,10 @@ class Notebooks(Kept[_Key, _Process]):
         """Returns the notebook of a session, which ends with it."""
         key = _Key(session.context.owner, session, language)
         if key not in self._notebooks:
-            self._notebooks[key] = Notebook(key)
+            context = session.context
+            name = context.session_id or token_hex(16)
+            notebook = Notebook(("notebook", context.organization_id, context.user_id, name, language))
+            self._notebooks[key], notebook.key = notebook, key
             session.on_close.append(partial(self._drop, key))
         return self._notebooks[key]
 
@@ -158,8 +329,9 @@ class Notebooks(Kept[_Key, _Process]):
         interrupted."""
 
         async def open_() -> _Process:
-            return _Process(notebook, await start())
+            return _Process(notebook, await notebook.start(start))
 
+        assert notebook.key is not None
         async with self.use(notebook.key, open_) as process:
             try:
                 yield process.sandbox
@@ -170,8 +342,36 @@ class Notebooks(Kept[_Key, _Process]):
                         await self.close(notebook.key)
 
     async def end(self, notebook: Notebook, reason: str) -> None:
-        """Ends the process of a notebook before its next cell."""
-        kept = self._kept.get(notebook.key)
-        if kept is not None and kept.value is not None:
+        """Ends the process of a notebook before its next cell. The variables are lost."""
+        assert notebook.key is not None
+        if (kept := self._kept.get(notebook.key)) is not None and kept.value is not None:
             kept.value.lost_by = reason
             await self.close(notebook.key)
+        notebook.lose(reason)
+
+    async def load(self, notebook: Notebook, records: Records, make: Callable[[Recorded], CellAgain]) -> None:
+        """Takes over the cells on record, if the process does not have them all: another host can have run some.
+
+        Raises:
+            LedgerFailed: the ledger cannot be read.
+        """
+        if await notebook.is_behind(records):
+            assert notebook.key is not None
+            await self.close(notebook.key)
+            await notebook.load(records, make)
+
+
+def loss_of(error: LedgerError) -> str:
+    """Returns the reason why recorded cells cannot run again.
+
+    Raises:
+        LedgerFailed: the ledger cannot be used at all.
+    """
+    if isinstance(error, LedgerFailed):
+        raise error
+    return _OUTDATED if isinstance(error, Outdated) else str(error)
+
+
+def _gone(first: int, last: int, reason: str) -> str:
+    cells = f"program {first}" if first == last else f"programs {first} to {last}"
+    return f"The variables of {cells} of this session are gone, because {reason}. Define them again."

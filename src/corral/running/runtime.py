@@ -11,9 +11,20 @@ from logging import Logger
 
 import anyio
 
-from corral.audit import AuditLog, Telemetry
+from corral.audit import AuditEvent, AuditLog, Telemetry, digest, new_event_id
 from corral.bridges.selection import Protocols
-from corral.calls import Call, Grants, Handler, ImpliedScopes, ParkedCalls, RateLimits, ServiceSource, ValueRoom
+from corral.calls import (
+    Call,
+    Grants,
+    Handler,
+    ImpliedScopes,
+    ParkedCalls,
+    RateLimits,
+    ServiceSource,
+    ValueRoom,
+    outcome_of,
+    record_denial,
+)
 from corral.checking import Checker
 from corral.containment import Space, Tier
 from corral.errors import ConfigError, LimitNotEnforceable, ProgramRejected
@@ -29,6 +40,7 @@ from corral.programs.compiled import Compiled, Compiler, compiled_code, with_sou
 from corral.programs.mends.names import ToolNames
 from corral.programs.mends.reading import read_meant
 from corral.programs.syntax.parsing import INLINE_CHARS, INLINE_NODES, INLINE_SECONDS
+from corral.results import ExecutionResult
 from corral.running.notebooks import Notebooks
 from corral.running.request import CheckMode, ExecutionRequest, check_mode
 from corral.sandboxes import SandboxProvider
@@ -41,6 +53,7 @@ from corral.types import (
     LIMITS_OF_SANDBOXES,
     Containment,
     ExecutionContext,
+    ExecutionError,
     Language,
     Limits,
     Owner,
@@ -314,3 +327,42 @@ async def prepare(
         except WorkerError as error:
             raise ProgramRejected(f"the program could not be prepared: {error}; write a smaller one") from error
     raise ProgramRejected("preparing the program took longer than its time limit; write a smaller one")
+
+
+async def record_execution(
+    audit: AuditLog,
+    request: ExecutionRequest,
+    result: ExecutionResult,
+    *,
+    began: float,
+    protocol: str,
+    hidden_denial: ExecutionError | None,
+) -> None:
+    """Writes the audit event of an execution. A denial is recorded before the result is returned."""
+    context = request.context
+    error = (hidden_denial if result.status == "rejected" else None) or result.error
+    outcome = "pending" if result.status == "paused" else outcome_of(error)
+    if outcome == "denied" and result.status != "rejected":
+        outcome = "failed"  # the program threw the denial of a call, which has its own event
+    event = AuditEvent(
+        id=new_event_id(began),
+        time=began,
+        kind="execution",
+        outcome=outcome,
+        code=error and error.code,
+        reason=error.message if error is not None and outcome == "denied" else None,
+        execution_id=result.execution_id,
+        user_id=context.user_id,
+        organization_id=context.organization_id,
+        session_id=context.session_id,
+        duration_ms=result.duration_ms,
+        protocol=protocol,
+        language=result.language,
+        containment=result.containment and str(result.containment),
+        calls=len(result.tool_calls),
+        program=digest(request.source),
+    )
+    if outcome == "denied":
+        await record_denial(audit, event)
+    else:
+        await audit.record(event)

@@ -45,19 +45,22 @@ class World:
         self.timers = 0
         self._key = b""
         self._blocks = self._drawn = self._console = 0
+        self._origin = 0.0
+        """Active time at the start of the program."""
         self._rest = b""
         self.sleep: Callable[[float], None] = lambda _seconds: None
 
     def begin(self, seed: str, now: float) -> None:
-        """Starts a program."""
-        self.wall, self._key = now, _Bytes.fromhex(seed)
+        """Starts a program. In a notebook, clocks continue from the cell before."""
+        self.wall, self._key = max(self.wall, now), _Bytes.fromhex(seed)
+        self._origin = self.active
         self._blocks = self._drawn = self._console = self.timers = 0
         self._rest = b""
 
     def advance(self, wall: float, active: float) -> None:
         """Takes the clocks of a reply."""
         self.wall = max(self.wall, wall)
-        self.active = max(self.active, active)
+        self.active = max(self.active, self._origin + active)
 
     def draw(self, size: int, /) -> bytes:
         """Returns random bytes, as `os.urandom` does."""
@@ -95,6 +98,12 @@ class DurableSource:
         self._frames: deque[tuple[int, bytes, bool]] = deque()
         self._armed: dict[int, float] = {}
         """Active times in seconds for which the loop has set timers, by the number of their call."""
+
+    def begin(self, start: Mapping[str, Any]) -> None:
+        """Starts a program with the seed and the time of its START. Nothing of an earlier cell is left."""
+        self._frames.clear()
+        self._armed.clear()
+        _world.begin(start["seed"], start["now"])
 
     def note(self, output: bytes) -> None:
         _world.note(output)
@@ -198,12 +207,12 @@ def install_hooks() -> None:
 
 
 def begin_durably(start: Mapping[str, Any], pipes: Any, calls: Calls) -> DurableSource:
-    """Starts a program with the seed and the time of its START."""
+    """Prepares the process for its first program, and starts that."""
     import random
     import uuid
 
-    _world.begin(start["seed"], start["now"])
     source = DurableSource(pipes, calls)
+    source.begin(start)
     _world.sleep = source.sleep
     random.seed()
     if (numpy := sys.modules.get("numpy")) is not None:

@@ -192,6 +192,10 @@ class Durable(Protocol):
         """Returns the number of calls and the digest, as members of a frame."""
         ...
 
+    def begin(self, start: Mapping[str, Any]) -> None:
+        """Starts a notebook's next cell."""
+        ...
+
     def receive(self) -> None: ...
     def note(self, output: bytes) -> None:
         """Adds console output to the digest."""
@@ -272,7 +276,9 @@ class Execution:
         self._console.left, self._console.dropped = limits["log_bytes"], 0
         if not before:
             self._prepare(start)
-        elif self._reserve is None:
+        elif self._durable is not None:
+            self._durable.begin(start["durable"])
+        if self._reserve is None:
             with suppress(OSError, MemoryError):
                 self._reserve = mmap.mmap(-1, _RESERVE_BYTES, mmap.MAP_PRIVATE)
         if "$http" in services and not self._networked:

@@ -42,6 +42,8 @@ const { apply, construct } = Reflect;
 const { create, defineProperty, getOwnPropertyDescriptor } = Object;
 const { trunc, imul } = Math;
 const { MAX_SAFE_INTEGER } = Number;
+/** Digest of no output. */
+const EMPTY = 0x811c9dc5;
 /** Maximum number of timers at the same time. */
 const MAX_TIMERS = 10_000;
 const { charCodeAt, slice } = String.prototype;
@@ -85,11 +87,13 @@ export class World {
   /** Milliseconds during which the execution was active. */
   active = 0;
   #origin: number;
+  /** Active time at the start of the program. */
+  #activeBefore = 0;
   #calls: Timers;
   #run: Running;
   #chance: Chance;
   #started = 0;
-  #console = 0x811c9dc5;
+  #console = EMPTY;
   #lastTimer = 0;
   #timers: Record<number, Timer | undefined> = create(null);
   #timerCount = 0;
@@ -110,10 +114,24 @@ export class World {
     this.#chance = new Chance(seed);
   }
 
+  /** Begins a notebook's next cell: clocks continue, and nothing that an earlier one has scheduled is left. */
+  begin({ seed, now }: Seed): void {
+    if (now > this.wall) this.wall = now;
+    this.#activeBefore = this.active;
+    this.#chance = new Chance(seed);
+    this.#started = 0;
+    this.#console = EMPTY;
+    this.#timers = create(null);
+    this.#timerCount = 0;
+    this.#unsent = new Queue();
+    this.#immediates = new Queue();
+  }
+
   /** Sets the clocks to those in a reply. */
   advance(wall: number, active: number): void {
     if (wall > this.wall) this.wall = wall;
-    if (active > this.active) this.active = active;
+    const now = this.#activeBefore + active;
+    if (now > this.active) this.active = now;
   }
 
   /** Adds console output to the digest. */

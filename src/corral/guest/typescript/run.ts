@@ -257,6 +257,7 @@ export class Run {
     this.#flushing = this.#closing = this.#stopped = this.#raced = false;
     this.#remarks = [];
     this.#calls.begin(this.#callLimits());
+    if (start.durable) this.world?.begin(start.durable);
     this.#addNetwork();
     if (stringify(tools) !== stringify(start.tools)) {
       this.#toolbox = makeTools(start.tools, this.#calls);

@@ -335,7 +335,8 @@ export class Calls {
     this.#made = this.#sequence = this.#firstWaiting = this.#lastWaiting = 0;
     this.#calls = create(null);
     this.#waiting = create(null);
-    this.inFlight = this.#servicesPending = this.unread = 0;
+    this.#timers = create(null);
+    this.inFlight = this.#servicesPending = this.unread = this.timersRunning = 0;
     this.replaced = this.#left = this.#closed = this.#abandoned = false;
   }
 

@@ -1,0 +1,279 @@
+"""Notebooks whose cells are recorded: a lost process is rebuilt by running them again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral import (
+    Approved,
+    ConfigError,
+    Corral,
+    ExecutionContext,
+    ExecutionResult,
+    Limits,
+    Sessions,
+    Tool,
+    ToolCall,
+    tool,
+)
+from corral.ledger import Ledger, MemoryLedger, SqliteLedger
+from corral.sandboxes.selection import Sandboxes
+from corral.types import Language
+
+pytestmark = pytest.mark.anyio
+
+MATRIX = pytest.mark.matrix("the gate rebuilds one notebook in each language; here the other causes and outcomes")
+ANN = ExecutionContext(user_id="ann", session_id="talk", scopes=frozenset({"read"}))
+
+
+class Host:
+    """A Corral with sessions that keep variables, whose tools note what they did."""
+
+    def __init__(self, corral: Corral, done: list[Any], language: Language) -> None:
+        self.corral = corral
+        self.done = done
+        self._language: Language = language
+
+    async def run(self, source: str, context: ExecutionContext = ANN, **options: Any) -> ExecutionResult:
+        return await self.corral.execute(source, language=self._language, context=context, durable=True, **options)
+
+    async def value(self, source: str, **options: Any) -> Any:
+        result = await self.run(source, **options)
+        result.raise_for_error()
+        assert not result.diagnostics, result.model_text()
+        return result.value
+
+    async def lose(self) -> None:
+        """Ends the processes of all notebooks."""
+        await self.corral._runtime.notebooks.aclose()  # pyright: ignore[reportPrivateUsage]
+
+
+def tools_noting(done: list[Any]) -> list[Tool]:
+    @tool
+    async def put(n: int, call: ToolCall) -> int:
+        done.append(n)
+        return n * 10
+
+    @tool(needs_approval=True)
+    async def pay(n: int) -> int:
+        done.append(n)
+        return n * 100
+
+    return [put, pay]
+
+
+@asynccontextmanager
+async def host(
+    sandbox: Sandboxes, ledger: Ledger, language: Language = "python", done: list[Any] | None = None, **options: Any
+) -> AsyncGenerator[Host]:
+    done = [] if done is None else done
+    options = {"sessions": Sessions(keep="variables"), "check": False, **options}
+    async with Corral(tools_noting(done), sandbox=sandbox, ledger=ledger, **options) as corral:
+        yield Host(corral, done, language)
+
+
+async def test_a_lost_notebook_is_rebuilt(warm: Sandboxes) -> None:
+    async with host(warm, MemoryLedger()) as here:
+        drawn = await here.value(
+            "import random, time, uuid\nx = await tools.put(n=1)\ndef f(n):\n    return x + n\n"
+            "began = time.time()\ndrawn = [random.random(), str(uuid.uuid4()), began]\nprint('once')\ndrawn"
+        )
+        failed = await here.run("y = await tools.put(n=2)\ny.nothing")
+        assert failed.status == "failed"
+        await here.lose()
+        again = await here.run("print('now')\n[f(1), y, drawn, time.time() >= began]")
+        assert (again.value, again.console, again.diagnostics) == ([11, 20, drawn, True], "now\n", ())
+        assert [call.name for call in again.tool_calls] == []
+        assert await here.value("(await tools.put(n=3)) + f(0) + random.random() * 0") == 40
+        await here.lose()
+        assert await here.value("f(y)") == 30
+        assert here.done == [1, 2, 3]
+
+
+async def test_a_lost_notebook_in_typescript_is_rebuilt(warm: Sandboxes) -> None:
+    async with host(warm, MemoryLedger(), "typescript") as here:
+        drawn = await here.value(
+            "const x = await tools.put({ n: 1 });\nconst f = (n: number) => x + n;\nconst began = Date.now();\n"
+            "const drawn = [Math.random(), crypto.randomUUID(), began];\nconsole.log('once');\nreturn drawn"
+        )
+        failed = await here.run("let y = await tools.put({ n: 2 });\nthrow new Error('no');")
+        assert failed.status == "failed"
+        await here.lose()
+        again = await here.run("console.log('now');\nreturn [f(1), y, drawn, Date.now() >= began]")
+        assert (again.value, again.console, again.diagnostics) == ([11, 20, drawn, True], "now\n", ())
+        assert await here.value("return (await tools.put({ n: 3 })) + f(0) + Math.random() * 0") == 40
+        await here.lose()
+        assert await here.value("return f(y)") == 30
+        assert here.done == [1, 2, 3]
+
+
+@MATRIX
+async def test_another_host_rebuilds_a_notebook(warm: Sandboxes, tmp_path: Path) -> None:
+    done: list[Any] = []
+    path = tmp_path / "runs.db"
+    async with host(warm, SqliteLedger(path, keys={}), done=done) as one:
+        await one.value("x = await tools.put(n=1)")
+        async with host(warm, SqliteLedger(path, keys={}), done=done) as two:
+            assert await two.value("y = x + 1\ny") == 11
+            assert await one.value("z = y + 1\nz") == 12, "which the first host sees as well"
+            assert await two.value("z") == 12
+    async with host(warm, SqliteLedger(path, keys={}), done=done) as three:
+        assert await three.value("[x, y, z]") == [10, 11, 12]
+    assert done == [1]
+
+
+@MATRIX
+async def test_only_the_cell_that_was_cut_off_is_lost(warm: Sandboxes) -> None:
+    async with host(warm, MemoryLedger()) as here:
+        await here.value("x = await tools.put(n=1)")
+        cut = await here.run("x = 5\ny = await tools.put(n=2)\nwhile True: pass", limits=Limits(wall_seconds=0.3))
+        assert cut.status == "timed_out"
+        gone = "The variables of program 2 of this session are gone, because "
+        assert gone + "program 2 was cut off" in cut.model_text()
+        after = await here.run("x")
+        assert after.value == 10
+        assert gone + "it has not ended normally (timed_out). Define them again." in after.model_text()
+        await here.lose()
+        assert await here.value("'y' in globals()") is False
+        assert here.done == [1, 2]
+
+
+@MATRIX
+async def test_a_killed_process_is_rebuilt(warm: Sandboxes) -> None:
+    async with host(warm, MemoryLedger()) as here:
+        await here.value("x = await tools.put(n=1)")
+        notebooks = here.corral._runtime.notebooks  # pyright: ignore[reportPrivateUsage]
+        (kept,) = notebooks._kept.values()  # pyright: ignore[reportPrivateUsage]
+        assert kept.value is not None
+        sandbox: Any = kept.value.sandbox
+        sandbox._guest.process.kill()
+        lost = await here.run("y = 1")
+        assert lost.status == "failed"
+        assert "program 2 was cut off" in lost.model_text()
+        assert (await here.run("x")).value == 10
+        assert here.done == [1]
+
+
+@MATRIX
+async def test_a_cell_that_pauses_continues_behind_the_cells_before_it(warm: Sandboxes, tmp_path: Path) -> None:
+    done: list[Any] = []
+    path = tmp_path / "runs.db"
+    async with host(warm, SqliteLedger(path, keys={}), done=done) as one:
+        await one.value("x = await tools.put(n=1)")
+        paused = await one.run("y = x + await tools.pay(n=2)\ny")
+        assert paused.status == "paused"
+        assert "are gone" not in paused.model_text()
+        waiting = (await one.corral.executions.waiting())[0]
+        await one.corral.executions.settle(waiting.execution_id, {1: Approved()}, by="bob")
+    async with host(warm, SqliteLedger(path, keys={}), done=done) as two:
+        assert (await two.corral.executions.resume(paused.execution_id)).value == 210
+        assert await two.value("z = y\nz") == 210
+        assert (await two.corral.executions.replay(paused.execution_id)).value == 210
+        assert done == [1, 2]
+        later = await two.run("w = await tools.pay(n=3)")
+        missing = await two.run("[x, y, z]")
+        assert missing.value == [10, 210, 210]
+        assert "of program 4 of this session are missing, because it waits for a decision" in missing.model_text()
+        await two.corral.executions.settle(later.execution_id, {1: Approved()}, by="bob")
+        assert (await two.corral.executions.resume(later.execution_id)).success
+        assert await two.value("[x, 'w' in globals()]") == [10, False]
+        assert done == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"user_id": "bob"},
+        pytest.param({"organization_id": "acme"}, marks=MATRIX),
+        pytest.param({"session_id": "other"}, marks=MATRIX),
+    ],
+)
+async def test_nobody_rebuilds_the_notebook_of_others(warm: Sandboxes, tmp_path: Path, change: dict[str, str]) -> None:
+    path = tmp_path / "runs.db"
+    async with host(warm, SqliteLedger(path, keys={})) as one:
+        await one.value("x = await tools.put(n=1)")
+    async with host(warm, SqliteLedger(path, keys={})) as two:
+        result = await two.run("'x' in globals()", context=ANN.model_copy(update=change))
+        assert (result.value, result.diagnostics, two.done) == (False, (), [])
+
+
+async def test_scopes_never_grow_in_a_rebuilt_notebook(warm: Sandboxes) -> None:
+    none = ANN.model_copy(update={"scopes": frozenset[str]()})
+    async with host(warm, MemoryLedger()) as here:
+        await here.value("x = 1\nx")
+        await here.value("x", context=none)
+        await here.lose()
+        assert await here.value("x + 0", context=none) == 1
+        await here.lose()
+        result = await here.run("'x' in globals()")
+        assert result.value is False, "the process has the fewest scopes of its cells"
+        assert "because a program with more permissions does not share a process with them" in result.model_text()
+
+
+@MATRIX
+async def test_what_cannot_be_rebuilt_is_named_with_the_reason(warm: Sandboxes, tmp_path: Path) -> None:
+    async with host(warm, ledger := MemoryLedger()) as here:
+        await here.value("x = [object() for _ in range(9)]\nawait tools.put(n=id(x) % 10_007)")
+        await here.lose()
+        result = await here.run("'x' in globals()")
+        assert result.value is False
+        text = result.model_text()
+        assert "The variables of program 1 of this session are gone, because program 1 did something else" in text
+        assert await here.value("y = await tools.put(n=2)\n'x' in globals()") is False
+        await here.lose()
+        assert await here.value("y") == 20
+        await here.lose()
+        ledger.prune(ended_before=ledger.now() + 1, paused_before=None)
+        result = await here.run("'y' in globals()")
+        assert result.value is False
+        assert "because the ledger does not have" in result.model_text()
+
+
+@MATRIX
+async def test_programs_that_are_not_durable_do_not_share_variables_with_those_that_are(warm: Sandboxes) -> None:
+    async with host(warm, MemoryLedger()) as here:
+        await here.value("x = await tools.put(n=1)")
+        plain = await here.corral.execute("y = 1\n'x' in globals()", language="python", context=ANN)
+        assert plain.value is False
+        reason = "because programs with and without durable=True do not share a process"
+        assert reason in plain.model_text()
+        durable = await here.run("'y' in globals()")
+        assert (durable.value, reason in durable.model_text()) == (False, True)
+
+
+@MATRIX
+async def test_work_that_a_recorded_cell_leaves_behind_stays_behind(warm: Sandboxes) -> None:
+    async with host(warm, MemoryLedger()) as here:
+        await here.run(
+            "import asyncio\nlog = []\nasync def late():\n    try:\n        await asyncio.sleep(5)\n        log.append(await tools.put(n=8))\n"
+            "    except BaseException as error:\n        log.append(type(error).__name__)\n        raise\n"
+            "left = asyncio.ensure_future(late())\nasyncio.get_running_loop().call_later(60, log.append, 'timer')\n"
+            "await asyncio.wait([left], timeout=0.001)\nNone"
+        )
+        await here.value(
+            "began = asyncio.get_running_loop().time()\nawait asyncio.sleep(0.05)\nlog.append(await tools.put(n=1))\nlog"
+        )
+        await here.lose()
+        first = await here.value("log")
+        assert first == ["CancelledError", 10]
+        assert await here.value("asyncio.get_running_loop().time() - began >= 0.05") is True
+        assert here.done == [1]
+
+
+async def test_models_are_not_told_of_files_that_recorded_cells_do_not_have(warm: Sandboxes) -> None:
+    async with host(warm, MemoryLedger()) as here:
+        assert "/workspace" in here.corral.model.tools("python")[0].description
+        execute = here.corral.model.tools("python", durable=True)[0]
+        assert "/workspace" not in execute.description
+        assert "stay from one program to the next" in execute.description
+        assert await execute({"code": "x = 1\nx"}, context=ANN)
+        await here.lose()
+        assert await here.value("import os\n[x, os.path.exists('/workspace')]") == [1, False]
+        async with here.corral.session(context=ANN) as files:
+            with pytest.raises(ConfigError, match="no session that keeps files"):
+                here.corral.model.tools("python", session=files, durable=True)
