@@ -15,6 +15,7 @@ _OWN: Mapping[str, Mapping[str, str]] = {
         "cpython": "corral.sandboxes.cpython:CPythonSandbox",
         "daytona": "corral.shells.sandboxes.shell:DaytonaSandbox",
         "e2b": "corral.shells.sandboxes.shell:E2BSandbox",
+        "kubernetes": "corral.cluster:AgentSandbox",
         "monty": "corral.sandboxes.monty:MontySandbox",
         "python": "corral.sandboxes.automatic:PythonSandbox",
         "ray": "corral.cluster:RaySandbox",

@@ -18,6 +18,7 @@ from corral.cluster.worker import Worker
 from corral.concurrency.event_loop import asyncio_loop
 from corral.containment import TIERS
 from corral.errors import ConfigError, MissingExtra
+from corral.jail import privileges
 
 _HELP = """\
 Serves jailed guests of this machine to Corral hosts. It runs no tools.
@@ -52,6 +53,11 @@ def add_worker(commands: Commands) -> None:
     parser.add_argument(
         "--warm", choices=("typescript", "python"), action="append", metavar="LANGUAGE", help="default: both languages"
     )
+    parser.add_argument(
+        "--one-owner",
+        action="store_true",
+        help="serve only the owner whose program comes first, from that host; one program if it has no owner",
+    )
     add_certificates(parser)
     parser.add_argument("--lifeline", type=int, metavar="FD", help="end once this descriptor is at its end")
     add_drain(parser)
@@ -65,6 +71,8 @@ def _worker(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{option} {port} is not between 0 and 65535")
     tls = mutual_tls(arguments, is_server=True)
     secret = checked_secret(None, has_tls=tls is not None)
+    if arguments.one_owner:  # its guests can be without a jail, as the same user
+        privileges.hide()
     try:
         return anyio.run(_serve, arguments, secret, tls, backend_options={"use_uvloop": True})
     except ModuleNotFoundError as error:
@@ -80,6 +88,7 @@ async def _serve(arguments: argparse.Namespace, secret: bytes, tls: ssl.SSLConte
         languages=tuple(arguments.warm or ("typescript", "python")),
         tls=tls,
         certificate=None if tls is None else ssl.PEM_cert_to_DER_cert(first_certificate(arguments.cert)),
+        one_owner=arguments.one_owner,
     )
     stopped = asyncio.Event()
     try:

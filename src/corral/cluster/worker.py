@@ -97,6 +97,7 @@ class Worker:
         languages: Sequence[Language] = ("typescript", "python"),
         tls: ssl.SSLContext | None = None,
         certificate: bytes | None = None,
+        one_owner: bool = False,
     ) -> None:
         self.secret = secret
         self.certificate = certificate
@@ -104,6 +105,9 @@ class Worker:
         self.memory_mb = memory_mb
         self.draining = False
         self.live = 0
+        self._one_owner = one_owner
+        self._bound: tuple[bytes, str | None] | None = None
+        """Host and owner of the first guest, if it serves only one owner."""
         self.of_hosts: Counter[bytes] = Counter()
         self.served = 0
         self.refused: Counter[str] = Counter()
@@ -181,6 +185,10 @@ class Worker:
             _RefusedError: all places are taken, or the guest does not start.
         """
         config = self._config_of(opening)
+        if self._one_owner:
+            if self._bound is not None and (opening.owner is None or self._bound != (host, opening.owner)):
+                raise _RefusedError("failed", "the worker serves one owner of one host (--one-owner), and has another")
+            self._bound = host, opening.owner
         self.live += 1
         self.of_hosts[host] += 1
         self._idle.clear()
