@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from docs_src.site.navigation import Problem
 from docs_src.site.pages import PROJECT, ROOT, stage
@@ -49,11 +50,18 @@ def build(folder: Path, root: Path = ROOT, *, versions: bool = False) -> Path:
 
 
 def _shorten(index: Path) -> None:
-    """Removes code blocks from the search's index, and all but the first paragraph of sections in the API reference."""
+    """Removes code blocks from the search's index. Of a class in the API reference, keeps its first paragraph, and the
+    names of its methods as text, so that results are not a list of methods."""
     content = json.loads(index.read_text(encoding="utf-8"))
+    sections: list[dict[str, Any]] = []
     for section in content["items"]:
+        is_reference = section["location"].startswith("reference/corral")
+        if is_reference and section["level"] == 3:
+            sections[-1]["text"] += f" {section['title']}"
+            continue
         text = _CODE_BLOCK.sub(" ", section["text"])
-        section["text"] = text.partition("</p>")[0] if section["location"].startswith("reference/") else text
+        sections.append({**section, "text": text.partition("</p>")[0] + "</p>" if is_reference else text})
+    content["items"] = sections
     index.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
 
 

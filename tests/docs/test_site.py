@@ -145,6 +145,7 @@ def browser() -> Generator[Browser]:
 
 
 MOST_BYTES = 500_000
+MOST_INDEX_BYTES = 1_200_000
 _LOADED = """performance.getEntriesByType('resource')
     .filter((each) => !each.name.endsWith('/search.json'))
     .reduce((sum, each) => sum + each.encodedBodySize, 0)"""
@@ -199,7 +200,8 @@ def test_a_published_site_has_a_menu_of_versions(browser: Browser, tmp_path: Pat
 
 
 @pytest.mark.matrix("the gate builds the site strictly; its search and its copy buttons need a browser")
-def test_the_search_finds_a_page_and_buttons_copy_code(browser: Browser, address: str) -> None:
+def test_the_search_finds_a_page_and_buttons_copy_code(browser: Browser, address: str, site: Path) -> None:
+    assert (site / "search.json").stat().st_size < MOST_INDEX_BYTES
     with browser.new_context(viewport={"width": 1440, "height": 800}) as context:
         context.grant_permissions(["clipboard-read", "clipboard-write"])
         page = context.new_page()
@@ -208,4 +210,7 @@ def test_the_search_finds_a_page_and_buttons_copy_code(browser: Browser, address
         assert "pip install corral" in page.evaluate("navigator.clipboard.readText()")
         page.keyboard.press("Control+k")
         page.keyboard.type("wall_seconds")
-        expect(page.get_by_role("link", name=re.compile("Limits")).first).to_be_visible()
+        expect(page.get_by_role("option", name="Limits").first).to_be_visible()
+        page.keyboard.press("Control+a")
+        page.keyboard.type("SqliteLedger.claim")
+        expect(page.get_by_role("option", name="Class SqliteLedger")).to_be_visible()

@@ -65,7 +65,7 @@ class ExecutionRequest(Frozen):
     @classmethod
     def _are_texts(cls, texts: object) -> object:
         if isinstance(texts, str):
-            raise ValueError("asked is a collection of texts, not one text")
+            raise ValueError("asked is a collection of strings, not one string")
         return texts
 
     @field_validator("execution_id")

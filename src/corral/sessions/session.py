@@ -165,7 +165,7 @@ class OpenSession:
             try:
                 await anyio.lowlevel.checkpoint()  # a store can yield endless names and never wait
                 if files == 0:
-                    raise FileError("there is no room left")
+                    raise FileError("this mount already holds its maximum number of files")
                 await self.files.write_stream(f"{tree.path}/{path}", taken.within(pieces, left))
             except (FileError, ValueError):
                 in_vain -= max(taken.bytes, _NAME_BYTES)  # so that a store that is far too large is not read to its end

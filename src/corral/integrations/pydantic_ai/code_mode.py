@@ -727,7 +727,7 @@ def _history(result: ExecutionResult, ctx: RunContext[Any]) -> dict[str, Any]:
 
 
 def _metadata(ctx: RunContext[Any]) -> Mapping[str, Any]:
-    """Returns the metadata of the approval with which a call continues."""
+    """Returns the metadata of the call's approval; empty if the call was not approved."""
     return ctx.tool_call_metadata or {} if ctx.tool_call_approved else {}
 
 
