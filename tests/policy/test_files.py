@@ -61,6 +61,10 @@ def test_problems_of_a_policy_are_found() -> None:
         "text 1: rule 'needless' never decides: the default is \"allow\"",
     ]
     assert problems(Policy(texts=[SHOWN[0]])) == []
+    label = '[[label]]\ntools = ["pay.refund"]\nsends = ["too", "amount.x"]\n[end]'
+    assert problems(Policy(texts=[label]), ToolRegistry(*TOOLS)) == [
+        "text 1: label of pay.refund: no input of pay.refund has a field 'too'"
+    ]
 
 
 def test_tools_without_labels_are_listed_with_what_they_count_as() -> None:

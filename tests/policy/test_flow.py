@@ -409,6 +409,11 @@ def test_files_carry_text_into_later_programs() -> None:
     later = flow.begin(shares=True)
     later.shows("text of a file")
     assert later.seen.exposed
+    without = ExecutionContext(user_id="user")  # a session object has files and variables without an id as well
+    flow.call(flow.begin(context=without, shares=True), "read_mail", MAIL)
+    later = flow.begin(context=without, shares=True)
+    later.shows("text of a variable")
+    assert later.seen.exposed
 
 
 def test_a_session_keeps_a_bounded_number_of_characters() -> None:

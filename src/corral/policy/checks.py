@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from corral.arguments import did_you_mean
@@ -64,8 +64,12 @@ def _problems(rules: RuleSet, tools: ToolRegistry | None) -> Iterator[str]:
                 break
     for label in rules.document.label:
         globbed = Globbed(label.tools, ignore_case=False)
-        if known is not None and not any(globbed.has((path,)) for path in known):
-            yield f"{rules.name}: label of {', '.join(label.tools[:_NAMED])}: no tool matches"
+        where = f"{rules.name}: label of {', '.join(label.tools[:_NAMED])}"
+        about = [tool for path, tool in (known or {}).items() if globbed.has((path,))]
+        if known is not None and not about:
+            yield f"{where}: no tool matches"
+        names = {each.partition(".")[0] for each in label.sends}
+        yield from (f"{where}: {text}" for text in _absent_fields(names, about))
 
 
 def unlabelled(policy: Policy, tools: ToolRegistry) -> list[str]:
@@ -128,11 +132,15 @@ def _is_within(inner: frozenset[str], outer: frozenset[str]) -> bool:
 def _unknown_fields(rule: CompiledRule, known: Mapping[str, Tool]) -> Iterator[str]:
     """Yields a text about each field of a condition that no tool of the rule has."""
     about = [tool for path, tool in known.items() if rule.is_about(names_of(path, tool))]
+    yield from _absent_fields({**rule.rule.when, **rule.rule.unless}, about)
+
+
+def _absent_fields(names: Iterable[str], about: Sequence[Tool]) -> Iterator[str]:
     schemas = [tool.input_schema for tool in about]
     if not about or any(_takes_any_field(schema) for schema in schemas):
         return
     fields = {name for schema in schemas for name in cast("dict[str, Any]", (schema or {}).get("properties") or {})}
-    for name in {**rule.rule.when, **rule.rule.unless}:
+    for name in names:
         if name not in fields:
             labels = ", ".join(tool.label for tool in about[:_NAMED])
             yield f"no input of {labels} has a field {name!r}; {did_you_mean(name, fields)}".rstrip("; ")

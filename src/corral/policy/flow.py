@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -72,7 +73,10 @@ _FINDING = re.compile(rf"(?<![\w.+@%-]){_EMAIL.pattern}(?![\w@-]|\.\w)|(?<![\w.@
 _TRAILING = ".,:;!?)'\"]*_$"
 _DOTS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c|%25", re.IGNORECASE)
 """Parts of a path that change its meaning when it is normalized or decoded."""
-_ELSEWHERE = re.compile(r"(?::|%(?:25)*3a)(?:/|%(?:25)*2f)|(?:[=/]|%(?:25)*3d)(?:/|%(?:25)*2f){2}\w", re.IGNORECASE)
+_ELSEWHERE = re.compile(
+    r"(?::|%(?:25)*3a)(?:/|%(?:25)*2f)|(?:[=/]|%(?:25)*3d)(?:(?:/|%(?:25)*(?:2f|5c))(?:%(?:25)*0[09ad])*){2}\w",
+    re.IGNORECASE,
+)
 """Sign of another address within a URL, which a server might redirect to."""
 _CONTINUES = re.compile(r"[\w@+%=&-]|\.\w|[/\\]\.?\w")
 """Text after a match that shows that the match is part of a longer word, address or path."""
@@ -295,15 +299,16 @@ def _is_known(part: str, known: Sequence[str]) -> bool:
 
 
 def _leads_on(url: _Url) -> bool:
-    """True if a URL can stand for several addresses, or has another one in it."""
-    return _SPLIT.search(url.path) is not None or _ELSEWHERE.search(url.path) is not None
+    """True if a URL can stand for several addresses, or has another one in it, also once its characters are plain."""
+    is_plain = unicodedata.is_normalized("NFKC", url.path)
+    return not is_plain or _SPLIT.search(url.path) is not None or _ELSEWHERE.search(url.path) is not None
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
 
 
-def _atoms(value: object) -> Iterator[Atom]:
-    """Yields texts, numbers and bytes in a value, also the names of members."""
+def _atoms(value: object, *, flags: bool = False) -> Iterator[Atom]:
+    """Yields texts, numbers and bytes in a value, also the names of members; with `flags` also truth values."""
     pending: list[object] = [value]
     while pending:
         each = pending.pop()
@@ -317,7 +322,7 @@ def _atoms(value: object) -> Iterator[Atom]:
                 pending += (member, key)
         elif isinstance(each, list | tuple | set | frozenset):
             pending += reversed(list(cast("Iterable[object]", each)))
-        elif each is not None and not isinstance(each, bool):
+        elif each is not None and (flags or not isinstance(each, bool)):
             yield str(each)
 
 
@@ -721,7 +726,7 @@ class ProgramFlow:
         sent = False
         for name in _destinations(tool, label, value):
             for each in _at(value, name):
-                for atom in _atoms(each):
+                for atom in _atoms(each, flags=True):  # True is account 1
                     text = _text(atom)
                     sent = sent or bool(text.strip())
                     doubts += self._doubts_of(path, label, name, text)
@@ -948,7 +953,7 @@ class DataFlow:
         seen = session
         if context.session_id is None:
             seen = Seen()
-            seen.exposed = session.exposed
+            seen.exposed, seen.carried = session.exposed, session.carried
         seen.persons.add(*asked)
         self._evict()
         return ProgramFlow(self, key, seen, session, source, shares=shares)
