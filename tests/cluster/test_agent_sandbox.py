@@ -301,13 +301,26 @@ async def test_an_api_server_that_is_not_there_is_one_line(api: ApiServer, caplo
 
 
 @_matrix
+async def test_an_api_server_that_does_not_answer_is_one_line(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_sandbox, "_API_SECONDS", 0.1)
+    api.gate.clear()
+    sandbox = sandbox_of(api, ready_seconds=1)
+    with pytest.raises(StartFailed, match="gave no pod: the API server does not answer; check the address"):
+        await sandbox.open(CONFIG)
+    api.gate.set()
+    await until(lambda: api.made)  # and the thread deletes it, since nobody waits any more
+    await until(lambda: not api.claims)
+    await sandbox.aclose()
+
+
+@_matrix
 async def test_a_pod_with_another_secret_is_one_line_with_the_remedy(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_sandbox, "_CONNECT_SECONDS", 0.5)
     async with Corral(sandbox=sandbox_of(api, secret="another secret of this host"), check=False) as corral:
         with pytest.raises(
-            StartFailed, match=r"runs no program: .*another secret than this host; check that its template"
+            StartFailed, match=r"runs no program: .*its secret differs from this host's; check that its template"
         ):
             await run(corral)
     assert not api.claims

@@ -240,7 +240,7 @@ class AgentSandbox(BoxProvider[_Pod]):
         logger.warning("claim %s could not be deleted, and ends at its shutdown time: %s", claim, reason)
 
     def _failed(self, error: Exception) -> StartFailed:
-        kind = getattr(error, "status", None) or type(error).__name__
+        kind = getattr(error, "status", None) or (type(error).__name__ if str(error) else "MaxRetryError")
         remedy = _REMEDIES.get(kind, "look at the claim's events and at the controller of agent-sandbox")
         place = f"warm pool {self._warm_pool!r} in namespace {self._namespace!r}"
         return StartFailed(f"{place} gave no pod: {_reason(error)}; {remedy}")
