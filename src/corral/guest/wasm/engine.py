@@ -29,7 +29,7 @@ _LONG = frozenset({"call_function", "execute_pending_jobs", "eval_code", "run_gc
 _I32 = 0
 """Kind of a 32-bit integer in `wasm_valkind_t`."""
 _STACK_BYTES = 4 << 20
-"""Stack of WebAssembly's frames. The engine's own limit, 512 KiB of the stack in memory, is reached first."""
+"""Stack of WebAssembly's frames. The end of the stack in memory, which has 1 MiB, is reached first."""
 THREAD_STACK_BYTES = _STACK_BYTES + (4 << 20)
 """Stack of a thread that runs guests: also for the host's frames and those of the embedder."""
 

@@ -31,8 +31,6 @@ _TEXT_AT = 1_175_144
 _TEXT = struct.Struct("<II")
 STACK_END = 1 << 20
 """End of the stack in memory, below which nothing is of use between two calls."""
-STACK_BYTES = 512 << 10
-"""Maximum stack of programs, of the 1 MiB that the module has in its memory."""
 _GARBAGE = "for (let n = 0; n < 100000; n++) [{ n }]"
 """Has the engine collect garbage, which also sets the size at which it will do so next. Otherwise every instance would
 begin with a collection, which writes to all of its memory."""
@@ -93,7 +91,6 @@ class _Maker:
     def evaluate(self, script: str, names: list[str], functions: list[str]) -> dict[str, int]:
         """Calls the guest, a function, with the server's `functions`, and returns the handles of `names`."""
         instance = self.instance
-        instance.call("set_max_stack_size", STACK_BYTES)
         instance.call("get_string", instance.call("new_string", self.put(b"text"), 4))
         text = instance.call("qjs_last_ptr"), instance.call("qjs_last_len")
         if _TEXT.unpack(instance.read(_TEXT_AT, _TEXT.size)) != text:
