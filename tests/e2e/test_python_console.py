@@ -44,6 +44,7 @@ async def test_all_ways_of_writing_come_in_order(cpython: Python) -> None:
         [("log", "out"), ("error", "err"), ("log", "out again")],
         ),
         ("import sys\nsys.stdout.write('x\\ny')\nsys.stderr.write('e\\n')\nprint('z')", [("log", "x"), ("error", "e"), ("log", "yz")]),
+        ("import sys\nprint(sys.stdout.writable(), file=sys.stderr)", [("error", "True")]),
         ("import sys\nsys.stdout.write('x' * 9000)\nsys.stdout.write('\\ny\\n')", [("log", "x" * 9000), ("log", "y")]),
         ("import logging\nlogging.warning('w %d', 3)\nlogging.info('i')", [("error", "WARNING:root:w 3")]),
         ("import logging\nlogging.basicConfig(level=logging.INFO)\nlogging.getLogger('x').info('i')", [("error", "INFO:x:i")]),

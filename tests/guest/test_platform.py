@@ -31,6 +31,8 @@ MORE = [
     "const b = Buffer.alloc(16); b.writeDoubleBE(1.5, 8); b.writeInt32LE(-2, 4); b.write('añb', 1, 2); return [b.toString('hex'), b.readInt32LE(4), b.toString('utf16le'), b.lastIndexOf(0), Buffer.from('_-8', 'base64url').toString('latin1')]",
     "try { Buffer.alloc(2).readUInt16BE(1) } catch (error) { return [error.name, error.code] }",
     "const t = new EventTarget(); const seen = []; t.addEventListener('x', () => seen.push(1), {once: true}); const c = new AbortController(); t.addEventListener('x', () => seen.push(2), {signal: c.signal}); t.dispatchEvent(new Event('x')); c.abort(); t.dispatchEvent(new Event('x')); return seen",
+    "const t = new EventTarget(); const e = new Event('x'); let name; t.addEventListener('x', () => { try { t.dispatchEvent(e) } catch (error) { name = error.name } }); return [t.dispatchEvent(e), name, t.dispatchEvent(e)]",
+    "const t = setTimeout(() => {}, 5); const seen = [t.unref() === t, t.hasRef(), t.ref() === t, t.hasRef(), t.refresh() === t]; clearTimeout(t); return seen",
     "const r = new Response('a'); await r.text(); try { await r.text() } catch (error) { return [error.name, r.bodyUsed] }",
     "return [await new Response(new Uint8Array([104, 105])).text(), new Response(new Blob(['x'], {type: 'a/b'})).headers.get('content-type'), (await new Response(new URLSearchParams('a=b')).blob()).type]",
     "const out = []; setImmediate(() => out.push(0)); await new Promise((done) => setImmediate(done)); await new Promise((done) => { setTimeout(() => done(out.push(2)), 60); setTimeout(() => out.push(1)); }); return out",
