@@ -196,7 +196,7 @@ class WorkerSandbox(FramedProvider):
     async def _fleet(self) -> Fleet:
         loop = asyncio_loop()
         if loop is None:
-            raise StartFailed("sandbox 'workers' needs asyncio; this event loop is another library's")
+            raise StartFailed("sandbox 'workers' needs asyncio; the running event loop belongs to another library")
         fleet = self._fleets.get(loop)
         if fleet is None:
             fleet = self._fleets[loop] = Fleet(

@@ -553,9 +553,7 @@ def _parsed(text: str, name: str) -> Document:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name}: not TOML: {error}") from None
     if text.rstrip().rpartition("\n")[2].strip() != "[end]":
-        raise ConfigError(
-            f"{name}: the last line must be [end], so that a file that was cut off is not taken for whole"
-        )
+        raise ConfigError(f"{name}: the last line must be [end], which shows that the file was not truncated")
     try:
         return Document.model_validate(data)
     except (ValidationError, RecursionError) as error:

@@ -299,7 +299,7 @@ def _url(text: str) -> httpx.URL:
     except (httpx.InvalidURL, ValueError):
         raise ConfigError(f"{text[:100]!r} is not a URL, such as 'https://api.example.com/v1'") from None
     if url.scheme not in ("http", "https") or not url.host or url.userinfo or url.query or url.fragment:
-        raise ConfigError(f"a base URL is http or https, with a host, without user, query and fragment: {text[:100]!r}")
+        raise ConfigError(f"a base URL is http or https and has a host, but no user, query or fragment: {text[:100]!r}")
     return url
 
 
