@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 import anyio
 import pytest
+from mcp import Client
 
 from corral import ApprovalRequest, Approved, Corral, ExecutionContext, Limits, define_tool, tool
 from corral.bridges.http import HttpBridge
 from corral.calls import Call, Grant, Grants, GuardSettings, RateLimits, pipeline
 from corral.errors import ConfigError
+from corral.integrations.mcp import mcp_server
 from corral.ledger import SqliteLedger
 from corral.policy import Policy, PolicyCall, Verdict
 from corral.sandboxes import CPythonSandbox, DenoSandbox
@@ -162,6 +164,20 @@ async def test_denied_tools_are_hidden_and_conditions_are_shown(warm_deno: DenoS
     assert RAN == []
 
 
+async def test_clients_of_mcp_find_no_denied_tool() -> None:
+    corral = Corral(TOOLS, policy=Policy(texts=[CAPS]), check=False)
+    async with corral.connected(), Client(mcp_server(corral)) as client:
+        texts = [str((await client.list_tools()).tools[0].description)]
+        for name, arguments in (
+            ("search_tools", {"query": "exports all payments"}),
+            ("describe_tools", {"name": "pay.refund"}),
+            ("describe_tools", {"name": "pay.export"}),
+        ):
+            texts.append(str((await client.call_tool(name, arguments)).content))
+    assert "no tool" in texts.pop()
+    assert [("pay" in text, "export" in text) for text in texts] == [(True, False)] * 3, texts
+
+
 # --- without an engine
 
 
@@ -232,6 +248,13 @@ async def test_tools_of_one_rule_share_its_limit_and_callers_do_not() -> None:
         "rate_limited",
     ]
     assert code_of(await World(Policy(texts=[text]), *TOOLS).call("pay.refund")) is None
+    shared = text.replace('"2/day"', '{ organization = "1/day" }')
+    world = World(Policy(texts=[shared]), *TOOLS)
+    codes: list[str | None] = []
+    for user, organization in (("ann", "north"), ("bob", "north"), ("ann", "south")):
+        world.grant.context = ExecutionContext(user_id=user, organization_id=organization)
+        codes.append(code_of(await world.call("pay.refund")))
+    assert codes == [None, "rate_limited", None]
     (limit,) = Policy(texts=[text]).decide(PolicyCall("pay.refund", {}, ExecutionContext())).limits
     (bucket,) = RateLimits().buckets_of([limit], ExecutionContext(organization_id="north"))
     assert bucket.organization == "5:north"  # the node of a Redis Cluster that counts it
