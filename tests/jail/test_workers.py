@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -194,7 +193,10 @@ async def test_the_queue_of_a_tenant_is_bounded(workers: Workers) -> None:
 
 def test_a_process_that_was_forked_has_workers_of_its_own() -> None:
     def added(first: int, second: int) -> int:
-        return anyio.run(partial(run_in_worker, tasks.add, first, second, seconds=5))
+        async def run() -> int:
+            return await run_in_worker(tasks.add, first, second, seconds=5)
+
+        return anyio.run(run)
 
     assert added(1, 2) == 3
     child = os.fork()

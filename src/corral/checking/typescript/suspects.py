@@ -172,7 +172,7 @@ def _module(literal: Node | None) -> str:
 
 
 def _is_bound(name: Node) -> bool:
-    """True if an identifier is bound here, and so no use."""
+    """True if an identifier is bound here, so that it is not a use."""
     return is_a(name.parent, *_BINDS) and not _is_value(name)
 
 
