@@ -37,7 +37,6 @@ _SUCH_AS: Mapping[str, str] = {
     "limits": "Limits(calls=3)",
     "on_event": "print",
     "packages": '[NpmPackages("corral-packages")]',
-    "policy": 'EgressPolicy(hosts=["api.example.com"])',
     "rate_limit": '"30/minute"',
     "rates": 'RateLimits(user="30/minute")',
     "sandbox": '"auto"',

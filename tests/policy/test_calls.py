@@ -413,6 +413,11 @@ def test_a_broken_file_stops_the_corral_and_a_broken_change_keeps_the_rules(
     file = tmp_path / "policy.toml"
     with pytest.raises(ConfigError, match=r"policy\.toml cannot be read"):
         Corral(TOOLS, policy=file)
+    for wrong in (5, [5], [], "a\0"):
+        with pytest.raises(ConfigError):
+            Corral(TOOLS, policy=wrong)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigError, match=r"Policy\(\): texts"):
+        Policy(texts="[end]")
     file.write_text(CAPS[: -len("[end]")])
     with pytest.raises(ConfigError, match="the last line must be"):
         Corral(TOOLS, policy=str(file))

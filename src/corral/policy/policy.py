@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
+from corral.arguments import checked
 from corral.concurrency.threads import run_in_own_thread
 from corral.errors import ConfigError
 from corral.logs import get_logger
@@ -100,6 +101,7 @@ class ToolsView:
         return replace(tool, policy=text) if text else tool
 
 
+@checked
 class Policy:
     """Rules of one or more TOML files. A call is as restricted as the most restrictive file says.
 
@@ -212,7 +214,7 @@ class Policy:
         for path in self._paths:
             try:
                 status = path.stat()
-            except OSError:
+            except (OSError, ValueError):
                 seen.append(None)
             else:
                 seen.append((status.st_mtime_ns, status.st_size, status.st_ino))
