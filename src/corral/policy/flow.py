@@ -857,8 +857,8 @@ LOST = "(unknown: its state was lost)"
 class DataFlow:
     """Data flow of all sessions of one Corral.
 
-    A session is one of a user of an organization. Programs without a `session_id` share the exposure of their user, but
-    no texts of persons. Beyond 64 MB in all, or 10,000 sessions, the state of the least recently used ones is dropped,
+    A session is one of a user of an organization. Programs without a `session_id` share the exposure of their user and
+    what files and variables can carry, but no texts of persons. Beyond 64 MB in all, or 10,000 sessions, the state of the least recently used ones is dropped,
     and they count as exposed.
     """
 
