@@ -858,8 +858,8 @@ class DataFlow:
     """Data flow of all sessions of one Corral.
 
     A session is one of a user of an organization. Programs without a `session_id` share the exposure of their user and
-    what files and variables can carry, but no texts of persons. Beyond 64 MB in all, or 10,000 sessions, the state of the least recently used ones is dropped,
-    and they count as exposed.
+    what files and variables can carry, but no texts of persons. Beyond 64 MB in all, or 10,000 sessions, the state of
+    the least recently used ones is dropped, and they count as exposed.
     """
 
     def __init__(self, policy: Policy, store: SessionStore | None = None) -> None:
