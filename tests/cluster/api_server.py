@@ -84,6 +84,8 @@ class ApiServer:
         self.pods: dict[str, WorkerProcess] = {}
         self.made: list[dict[str, Any]] = []
         """Each claim, as it was sent."""
+        self.made_ips: list[str] = []
+        """Addresses of claimed pods, in order."""
         self.deleted: list[str] = []
         self.refusal: tuple[int, str] | None = None
         """Status and message for each request."""
@@ -183,16 +185,20 @@ class ApiServer:
                     pod.end()
                     return
                 self.pods[name] = pod
+                self.made_ips.append(ip)
             status = {"conditions": [_condition("True", "Ready", "")], "sandbox": {"name": f"pod-{ip}", "podIPs": [ip]}}
         with self._changed:
             if name in self.claims:
                 self.claims[name]["status"] = status
                 self._publish("MODIFIED", self.claims[name])
 
+    def start_pod(self, ip: str) -> WorkerProcess:
+        options = ("--host", ip, "--port", str(self.port), "--tier", "none", "--one-owner", "--warm", "python")
+        return WorkerProcess(*options, python=("-c", _WITHOUT_CAPABILITIES))
+
     def _new_pod(self) -> tuple[str, WorkerProcess]:
         ip = next(self._addresses)
-        options = ("--host", ip, "--port", str(self.port), "--tier", "none", "--one-owner", "--warm", "python")
-        return ip, WorkerProcess(*options, python=("-c", _WITHOUT_CAPABILITIES))
+        return ip, self.start_pod(ip)
 
     def _publish(self, kind: str, claim: dict[str, Any]) -> dict[str, Any]:
         version = next(self._versions)

@@ -201,7 +201,12 @@ async def test_a_pod_that_dies_loses_its_programs_and_the_next_ones_get_another(
             for pod in api.pods.values():
                 pod.signal(signal.SIGKILL)
         assert [each.error and each.error.code for each in results] == ["sandbox_lost"]
-        assert (await run(corral, "2")).value == 2
+        stranger = api.start_pod(api.made_ips[0])  # addresses of pods are used again
+        try:
+            assert stranger.address
+            assert (await run(corral, "2")).value == 2
+        finally:
+            stranger.end()
         await until(lambda: api.deleted == [api.made[0]["metadata"]["name"]])
         assert len(api.made) == 2
     assert [each.levelno for each in caplog.records if "is lost: it hung up" in each.message] == [logging.WARNING]
