@@ -71,6 +71,8 @@ def test_every_option_in_the_examples_is_one_of_the_command(capfd: pytest.Captur
         run(["worker", "--help"])
     known = set(re.findall(r"--[\w-]+", capfd.readouterr().out))
     texts = loaded("deployment.yaml")["spec"]["template"]["spec"]["containers"][0]["args"]
+    template = loaded("agent-sandbox/sandbox-template.yaml")
+    texts += template["spec"]["podTemplate"]["spec"]["containers"][0]["args"]
     unit = (EXAMPLES / "workers" / "corral-worker.service").read_text(encoding="utf-8")
     texts += re.findall(r"ExecStart=.*", unit) + re.findall(
         r"ENTRYPOINT.*", (EXAMPLES / "workers" / "Containerfile").read_text(encoding="utf-8")
