@@ -34,7 +34,7 @@ MATRIX: dict[str, int] = {
     "running": 67,
     "sandboxes": 28,
     "security": 27,
-    "sessions": 88,
+    "sessions": 91,
     "shells": 441,
     "soak": 4,
     "sources": 12,

@@ -248,7 +248,9 @@ class Notebook:
             elif status == "paused":
                 remark = _WAITS.format(number)
             else:
-                remark = _gone(number, number, f"it has not ended normally ({status})")
+                is_open = status == "running"
+                reason = "its host was lost, or still runs it" if is_open else f"it did not end normally ({status})"
+                remark = _gone(number, number, reason)
         return cells[::-1], remark
 
     async def start(self, start: Callable[[], Awaitable[Sandbox]]) -> Sandbox:
