@@ -21,7 +21,7 @@ MATRIX: dict[str, int] = {
     "egress": 1,
     "environments": 10,
     "guest": 9,
-    "integrations": 85,
+    "integrations": 93,
     "jail": 17,
     "ledger": 1,
     "model": 36,

@@ -218,7 +218,8 @@ class GoogleADK(Agent):
     ) -> str | None:
         if self._paused:
             mode = google_adk.CodeMode(corral)
-            return (await mode.resume(self._paused, by_call(self.shown, decisions), context)).model_text()
+            text = (await mode.resume(self._paused, by_call(self.shown, decisions), context)).model_text()
+            return None if text.startswith("The program is paused") else text
         own = decisions if isinstance(decisions, Mapping) else {each["sequence"]: decisions for each in self.shown}
         payload = {**self._asked.args["toolConfirmation"]["payload"], "decisions": {str(k): v for k, v in own.items()}}
         response = {"confirmed": True, "payload": payload}

@@ -143,7 +143,7 @@ class Randomly:
         """Numbers of cuts, pauses, retries and ends by status; and of what must not be."""
 
     @property
-    def _tools(self) -> list[Tool]:
+    def tools(self) -> list[Tool]:
         chance = self._random
 
         def count() -> None:
@@ -160,10 +160,10 @@ class Randomly:
 
         @tool
         async def put(key: str) -> str:
+            self.effects[key] += 1  # before a cut, so that the effect of a call without a reply has been made
             count()
             if chance.random() < 0.5:
                 await anyio.sleep(chance.random() * 0.003)
-            self.effects[key] += 1
             if chance.random() < 0.1:
                 raise ToolError("no")
             return key
@@ -178,9 +178,7 @@ class Randomly:
 
     async def run(self, count: int, language: Language) -> None:
         limits = Limits(calls=1_000)
-        async with Corral(
-            self._tools, sandbox=self._sandbox, ledger=self._ledger, check=False, limits=limits
-        ) as corral:
+        async with Corral(self.tools, sandbox=self._sandbox, ledger=self._ledger, check=False, limits=limits) as corral:
             for _ in range(count):
                 await self._run(corral, language)
 

@@ -331,3 +331,31 @@ async def test_a_closed_corral_does_not_open_its_ledger_again(world: World, warm
             await verb()
     async with corral:
         assert len(await corral.executions.list()) == 1
+
+
+async def test_calls_of_a_cancelled_resumption_are_not_part_of_the_pause_before(warm_deno: DenoSandbox) -> None:
+    scope, ran = anyio.CancelScope(), list[int]()
+
+    @tool(needs_approval=True)
+    async def pay() -> None:
+        """Pays."""
+
+    @tool
+    async def put(n: int) -> int:
+        ran.append(n)
+        if len(ran) == 1:
+            scope.cancel()
+            await anyio.sleep_forever()
+        return n
+
+    source = "await tools.pay(); return await tools.put({ n: 1 })"
+    async with Corral([pay, put], sandbox=warm_deno, ledger=MemoryLedger(), check=False) as corral:
+        name = (await corral.execute(source, durable=True)).execution_id
+        await corral.executions.settle(name, {1: Approved()})
+        with scope:
+            await corral.executions.resume(name)
+        lost = await corral.executions.get(name)
+        assert (lost.status, lost.pauses) == ("running", 1), "an answer to that pause would decide on the new call"
+        assert (await corral.executions.resume(name)).pending[0].reason is not None
+        paused = await corral.executions.get(name)
+        assert (paused.status, paused.pauses, ran) == ("paused", 2, [1])

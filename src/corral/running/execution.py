@@ -965,7 +965,8 @@ class Execution:
         resumable = journal is None or journal.is_resumable or self._is_lost or not self._is_final
         try:
             if resumable and result.status != "paused":
-                await recording.records.end(claim, "paused" if recording.was_paused else "running", None)
+                is_as_paused = recording.was_paused and not (journal and journal.has_recorded)
+                await recording.records.end(claim, "paused" if is_as_paused else "running", None)
             else:
                 kept = {"kept": True} if self._is_kept else {}
                 end = (lambda: {**journal.result(result), **kept}) if journal else dict

@@ -135,7 +135,6 @@ class Journal:
         self._recording = recording
         self._records = recording.records
         self.claim = claim
-        self._put: Callable[[CallRow], object] = _ignore if claim is None else partial(self._records.writer.put, claim)
         self._grant = grant
         self._recorder = recorder
         self._head = head
@@ -147,6 +146,8 @@ class Journal:
         self.on_live: Callable[[], object] = _nothing
         self.failure: LedgerError | None = None
         """Error that ended the execution."""
+        self.has_recorded = False
+        """True once a row was recorded, so that the execution no longer is as its last pause has left it."""
         self.paused = False
         self.spared: set[int] = set()
         """Numbers of calls that were not made, because an earlier execution had made them."""
@@ -690,6 +691,11 @@ class Journal:
 
     # --- pauses and ends
 
+    def _put(self, row: CallRow) -> None:
+        self.has_recorded = True
+        if self.claim is not None:
+            self._records.writer.put(self.claim, row)
+
     @property
     def _progress(self) -> tuple[int, int, int]:
         return self._seen, self._position, self.replies
@@ -820,8 +826,4 @@ def _seconds(milliseconds: object) -> float:
 
 
 def _nothing() -> None:
-    pass
-
-
-def _ignore(_: object) -> None:
     pass
