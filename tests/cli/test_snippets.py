@@ -80,7 +80,7 @@ def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp
     assert "skills/sum exists" in again.stderr
     assert project.main("snippets", "check", "skills/sum", "--tools", "shop.py").returncode == 0
     (folder / "program.ts").write_text(FUNCTION.replace("right: 2", "right: 3"))
-    with pytest.raises(AssertionError, match="another status than on record"):
+    with pytest.raises(AssertionError, match="status differs from the recorded one"):
         anyio.run(exported["test_the_program_does_what_it_did"], run)
     (tmp_path / "other.py").write_text(TOOLS.format(more=", unit: str = ''"))
     changed = project.main("snippets", "check", "skills/sum", "--tools", "other.py")
