@@ -201,6 +201,7 @@ async def test_a_pod_that_dies_loses_its_programs_and_the_next_ones_get_another(
             for pod in api.pods.values():
                 pod.signal(signal.SIGKILL)
         assert [each.error and each.error.code for each in results] == ["sandbox_lost"]
+        await until(lambda: "is lost: it hung up" in caplog.text)
         stranger = api.start_pod(api.made_ips[0])  # addresses of pods are used again
         try:
             assert stranger.address
