@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from corral import (
@@ -26,8 +27,9 @@ from corral import (
     ToolError,
     tool,
 )
-from corral.errors import AccessDenied
+from corral.errors import AccessDenied, StartFailed
 from corral.ledger import Ledger, MemoryLedger, SqliteLedger
+from corral.running.execution import Execution
 from corral.sandboxes.selection import Sandboxes
 from corral.types import Language
 from tests.running.random_programs import PROGRAMS
@@ -163,6 +165,79 @@ async def test_a_killed_process_is_rebuilt(warm: Sandboxes) -> None:
         assert lost.status == "failed"
         assert "program 2 was cut off" in lost.model_text()
         assert (await here.run("x")).value == 10
+        assert here.done == [1]
+
+
+@pytest.mark.parametrize("step", ["_run_in_sandbox", pytest.param("read_again", marks=MATRIX)])
+async def test_a_cell_that_is_cancelled_while_others_run_again_loses_nothing(
+    warm: Sandboxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    done: list[Any] = []
+    path, original = tmp_path / "runs.db", getattr(Execution, step)
+    async with host(warm, SqliteLedger(path, keys={}), done=done) as one:
+        await one.value("x = await tools.put(n=1)")
+        await one.value("y = x + 1\ny")
+    async with host(warm, SqliteLedger(path, keys={}), done=done) as two:
+        steps = 0
+
+        async def cancel_in_second(execution: Execution, *arguments: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps == 2:
+                scope.cancel()
+                await anyio.lowlevel.checkpoint()
+            return await original(execution, *arguments)
+
+        with anyio.CancelScope() as scope, monkeypatch.context() as patch:
+            patch.setattr(Execution, step, cancel_in_second)
+            await two.run("x")
+        assert scope.cancelled_caught
+        assert not len(two.corral._runtime.notebooks)  # pyright: ignore[reportPrivateUsage]
+        assert await two.value("[x, y]") == [10, 11]
+    assert done == [1]
+
+
+@MATRIX
+async def test_a_process_that_does_not_start_loses_nothing(warm: Sandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(_: Execution) -> Any:
+        raise StartFailed("no room")
+
+    async with host(warm, MemoryLedger()) as here:
+        await here.value("x = await tools.put(n=1)")
+        await here.lose()
+        with monkeypatch.context() as patch:
+            patch.setattr(Execution, "_start", fail)
+            with pytest.raises(StartFailed, match="no room"):
+                await here.run("x")
+        assert await here.value("x") == 10
+        assert here.done == [1]
+
+
+@MATRIX
+@pytest.mark.parametrize("in_use", [False, True])
+async def test_a_process_that_ends_during_the_check_of_a_cell_loses_nothing(
+    warm: Sandboxes, monkeypatch: pytest.MonkeyPatch, in_use: bool
+) -> None:
+    original = Execution._prepare_and_run  # pyright: ignore[reportPrivateUsage]
+
+    async with host(warm, MemoryLedger()) as here:
+        await here.value("x = await tools.put(n=1)")
+        notebooks = here.corral._runtime.notebooks  # pyright: ignore[reportPrivateUsage]
+
+        async def make_room(execution: Execution) -> Any:
+            for key, kept in [*notebooks._kept.items()]:  # pyright: ignore[reportPrivateUsage]
+                if in_use or kept.users == 0:
+                    await notebooks.close(key)
+            return await original(execution)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Execution, "_prepare_and_run", make_room)
+            if in_use:
+                with pytest.raises(StartFailed, match="has just ended; run the program again"):
+                    await here.run("x")
+            else:
+                assert await here.value("x + 1") == 11
+        assert await here.value("x") == 10
         assert here.done == [1]
 
 

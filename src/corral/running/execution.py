@@ -477,8 +477,8 @@ class Execution:
                 is_durable = self._recording is not None
                 if (reason := notebook.end_reason(self._grant.scopes, is_durable=is_durable)) is not None:
                     await notebooks.end(notebook, reason)
-                if notebook.earlier:
-                    try:
+                if notebook.is_recorded:
+                    try:  # before the check, during which it must not make room for others
                         await stack.enter_async_context(notebooks.process(notebook, self._start))
                     except LedgerError as error:
                         notebook.lose(loss_of(error))

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import anyio
 
 from corral.concurrency.kept import Kept
-from corral.errors import LedgerDamaged, LedgerError, LedgerFailed, Outdated
+from corral.errors import LedgerDamaged, LedgerError, LedgerFailed, Outdated, StartFailed
 from corral.ledger import NOT_KEPT, Recorded, Records
 from corral.programs import EarlierCell, earlier_cell, joined, without_old_texts
 from corral.sandboxes import Sandbox
@@ -89,7 +89,7 @@ class Notebook:
         self._executions: set[str] = set()
         """Executions of the cells that were read from the record."""
         self._is_gone = False
-        """True if the process is gone, and its cells are on record."""
+        """True if the process is gone, and its cells are on record. They have to be read before another one starts."""
         self._is_durable: bool | None = None
         """True for a process of recorded cells; None before its first one."""
         self._last = 0
@@ -158,6 +158,11 @@ class Notebook:
 
     # --- with a ledger
 
+    @property
+    def is_recorded(self) -> bool:
+        """True if the process has cells that are on record, or gets them when it starts."""
+        return bool(self._is_durable) and self._tail is not None
+
     def end(self, reason: str) -> None:
         """Records that the process is gone. Cells on record run again in the next one, except one that was cut off."""
         if not self._is_durable:
@@ -193,10 +198,10 @@ class Notebook:
             if self._is_gone:
                 self.lose("the ledger does not have them any more")
             return False
-        is_behind = self._is_gone or state["last"] != self._seen
-        if is_behind:
+        if self._is_gone or state["last"] != self._seen:
+            self._is_gone = True  # until the process has them, even if reading or running them is interrupted
             self._seen, self._first, self.count = state["last"], state["first"], max(self.count, state["count"])
-        return is_behind
+        return self._is_gone
 
     async def load(self, records: Records, make: Callable[[Recorded], CellAgain]) -> None:
         """Takes over the cells on record, after `is_behind`. They run again when the next process starts."""
@@ -218,6 +223,7 @@ class Notebook:
         """
         recorded, self._lost = await self._recorded(last, records)
         self._forget(recorded[0].head["cell"]["number"] if recorded else self.count + 1)
+        self._is_gone = bool(recorded)
         for each in recorded:
             cell = make(each)
             program, scopes = await cell.read_again(self.names)
@@ -258,12 +264,16 @@ class Notebook:
 
         Raises:
             LedgerError: they took another course or too long, or were recorded with other versions.
+            StartFailed: the process ended after the cells were read, or did not start.
         """
         cells, self.earlier = self.earlier, []
+        if self._is_gone and not cells:
+            raise StartFailed("the process with the variables of this session has just ended; run the program again")
         sandbox: Sandbox | None = None
         with anyio.move_on_after(_REBUILD_SECONDS):
             for cell, program in cells:
                 sandbox = await cell.run_again(program, sandbox)
+            self._is_gone = False
             return sandbox or await start()
         raise LedgerError(f"running their programs again took longer than {_REBUILD_SECONDS:g} s")
 
