@@ -214,6 +214,33 @@ async def test_a_process_that_does_not_start_loses_nothing(warm: Sandboxes, monk
 
 
 @MATRIX
+async def test_others_run_between_the_cells_that_are_read(warm: Sandboxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, original = 0, Execution.read_again
+    seen: list[int] = []
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await anyio.lowlevel.checkpoint()
+
+    async def read_again(execution: Execution, bound: frozenset[str]) -> Any:
+        seen.append(turns)
+        return await original(execution, bound)
+
+    async with host(warm, MemoryLedger()) as here:
+        for n in range(4):
+            await here.value(f"x{n} = {n}\n{n}")
+        await here.lose()
+        monkeypatch.setattr(Execution, "read_again", read_again)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(count)
+            assert await here.value("[x0, x3]") == [0, 3]
+            tasks.cancel_scope.cancel()
+    assert len({*seen}) == 4
+
+
+@MATRIX
 @pytest.mark.parametrize("in_use", [False, True])
 async def test_a_process_that_ends_during_the_check_of_a_cell_loses_nothing(
     warm: Sandboxes, monkeypatch: pytest.MonkeyPatch, in_use: bool

@@ -11,6 +11,7 @@ from secrets import token_hex
 from typing import NamedTuple, Protocol
 
 import anyio
+import anyio.lowlevel
 
 from corral.concurrency.kept import Kept
 from corral.errors import LedgerDamaged, LedgerError, LedgerFailed, Outdated, StartFailed
@@ -225,6 +226,7 @@ class Notebook:
         self._forget(recorded[0].head["cell"]["number"] if recorded else self.count + 1)
         self._is_gone = bool(recorded)
         for each in recorded:
+            await anyio.lowlevel.checkpoint()  # reading a short program does not let others run
             cell = make(each)
             program, scopes = await cell.read_again(self.names)
             self.count = each.head["cell"]["number"] - 1
