@@ -241,6 +241,20 @@ async def test_others_run_between_the_cells_that_are_read(warm: Sandboxes, monke
 
 
 @MATRIX
+@pytest.mark.parametrize("cell", ["x = 'a' * 9_000\nx", f"x = 1  # {'a' * 9_000}"])
+async def test_cells_whose_records_are_too_large_do_not_run_again(
+    warm: Sandboxes, monkeypatch: pytest.MonkeyPatch, cell: str
+) -> None:
+    monkeypatch.setattr("corral.running.notebooks._MOST_BYTES", 9_000)
+    async with host(warm, MemoryLedger()) as here:
+        assert (await here.run(cell)).success
+        await here.lose()
+        result = await here.run("'x' in globals()")
+        assert result.value is False
+        assert "of program 1 of this session are gone, because there are too many programs" in result.model_text()
+
+
+@MATRIX
 @pytest.mark.parametrize("in_use", [False, True])
 async def test_a_process_that_ends_during_the_check_of_a_cell_loses_nothing(
     warm: Sandboxes, monkeypatch: pytest.MonkeyPatch, in_use: bool

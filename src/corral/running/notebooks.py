@@ -38,7 +38,7 @@ _OTHER_KIND = "programs with and without durable=True do not share a process"
 _REBUILD_SECONDS = 60.0
 """Maximum time for running the cells of a lost process again."""
 _MOST_BYTES = 32_000_000
-"""Maximum size of their journals."""
+"""Maximum size of their records."""
 _ENDED = ("succeeded", "failed", "rejected")
 _ANOTHER_HOST = "another host has run programs of this session meanwhile"
 _OUTDATED = "they were set with another version of the engine or of a package"
@@ -243,14 +243,15 @@ class Notebook:
             cell = None if recorded is None else recorded.head.get("cell")
             if recorded is None or cell is None or cell["notebook"] != [*self._name]:
                 raise LedgerDamaged("the ledger does not have all of them any more")
-            last, number, status = cell["before"], cell["number"], recorded.execution.status
+            stored = recorded.execution
+            last, number, status = cell["before"], cell["number"], stored.status
             if recorded.result.get("kept") and status in _ENDED:
                 cells.append(recorded)
-                size += sum(row.size for row in recorded.calls)
+                size += len(stored.head) + len(stored.result or b"") + sum(row.size for row in recorded.calls)
                 if any(row.reply == NOT_KEPT for row in recorded.calls):
                     raise LedgerError(f"program {number} got an output that is not kept")
                 if size > _MOST_BYTES or len(cells) > _MOST_CELLS:
-                    raise LedgerError("there are too many programs, or results of their calls, to run them again")
+                    raise LedgerError("there are too many programs to run again, or their records are too large")
             elif cells:
                 raise LedgerError(f"program {number} is not on record up to its end ({status})")
             elif status == "paused":
