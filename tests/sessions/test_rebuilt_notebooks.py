@@ -31,7 +31,7 @@ from corral.errors import AccessDenied, StartFailed
 from corral.ledger import Ledger, MemoryLedger, SqliteLedger
 from corral.running.execution import Execution
 from corral.sandboxes.selection import Sandboxes
-from corral.types import Language
+from corral.types import Language, Program
 from tests.running.random_programs import PROGRAMS
 
 pytestmark = pytest.mark.anyio
@@ -252,6 +252,37 @@ async def test_cells_whose_records_are_too_large_do_not_run_again(
         result = await here.run("'x' in globals()")
         assert result.value is False
         assert "of program 1 of this session are gone, because there are too many programs" in result.model_text()
+
+
+@MATRIX
+async def test_a_process_that_is_killed_while_cells_run_again_loses_nothing_until_the_third_time(
+    warm: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Execution._run_in_sandbox  # pyright: ignore[reportPrivateUsage]
+
+    async def kill(execution: Execution, program: Program) -> Any:
+        if (sandbox := execution._sandbox) is not None:  # pyright: ignore[reportPrivateUsage]
+            guest: Any = sandbox
+            guest._guest.process.kill()
+        return await original(execution, program)
+
+    async with host(warm, MemoryLedger()) as here:
+        await here.value("x = await tools.put(n=1)")
+        await here.lose()
+        for kills in (2, 3):
+            with monkeypatch.context() as patch:
+                patch.setattr(Execution, "_run_in_sandbox", kill)
+                for _ in range(2):
+                    with pytest.raises(StartFailed, match="lost while earlier programs of this session ran again"):
+                        await here.run("x")
+                result = await here.run("'x' in globals()") if kills == 3 else None
+            if result is None:
+                assert await here.value("x") == 10
+                await here.lose()
+        assert result is not None
+        assert result.value is False
+        assert "are gone, because 3 processes were lost while they ran again" in result.model_text()
+        assert here.done == [1]
 
 
 @MATRIX

@@ -518,12 +518,15 @@ class Execution:
 
         Raises:
             LedgerError: it took another course, or was recorded with other versions.
+            SandboxLost: the process was lost.
         """
         started = self._sandbox = sandbox or await self._start()
         try:
             exit = await self._run_in_sandbox(program)
             assert self._recording is not None
             assert self._cell is not None
+            if exit.error is not None and exit.error.code == SandboxLost.code:
+                raise SandboxLost(f"the process was lost while program {self._cell['number']} ran again")
             if not started.is_usable or exit.status != self._recording.state["status"]:
                 reason = "" if exit.error is None else f": {exit.error.message}"
                 raise Diverged(f"program {self._cell['number']} did something else when it ran again{reason}")

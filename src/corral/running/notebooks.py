@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 
 from corral.concurrency.kept import Kept
-from corral.errors import LedgerDamaged, LedgerError, LedgerFailed, Outdated, StartFailed
+from corral.errors import LedgerDamaged, LedgerError, LedgerFailed, Outdated, SandboxLost, StartFailed
 from corral.ledger import NOT_KEPT, Recorded, Records
 from corral.programs import EarlierCell, earlier_cell, joined, without_old_texts
 from corral.sandboxes import Sandbox
@@ -39,6 +39,8 @@ _REBUILD_SECONDS = 60.0
 """Maximum time for running the cells of a lost process again."""
 _MOST_BYTES = 32_000_000
 """Maximum size of their records."""
+_MOST_LOSSES = 3
+"""Number of processes in a row that may be lost while cells run again: a cell can be the cause."""
 _ENDED = ("succeeded", "failed", "rejected")
 _ANOTHER_HOST = "another host has run programs of this session meanwhile"
 _OUTDATED = "they were set with another version of the engine or of a package"
@@ -66,6 +68,7 @@ class CellAgain(Protocol):
 
         Raises:
             LedgerError: it took another course, or was recorded with other versions.
+            SandboxLost: the process was lost.
         """
         ...
 
@@ -93,6 +96,8 @@ class Notebook:
         """True if the process is gone, and its cells are on record. They have to be read before another one starts."""
         self._is_durable: bool | None = None
         """True for a process of recorded cells; None before its first one."""
+        self._losses = 0
+        """Number of processes in a row that were lost while recorded cells ran again."""
         self._last = 0
         """Number of the last cell that has ended normally."""
         self._is_running = False
@@ -267,16 +272,25 @@ class Notebook:
 
         Raises:
             LedgerError: they took another course or too long, or were recorded with other versions.
-            StartFailed: the process ended after the cells were read, or did not start.
+            StartFailed: the process did not start, was lost, or had ended after the cells were read.
         """
         cells, self.earlier = self.earlier, []
         if self._is_gone and not cells:
             raise StartFailed("the process with the variables of this session has just ended; run the program again")
         sandbox: Sandbox | None = None
         with anyio.move_on_after(_REBUILD_SECONDS):
-            for cell, program in cells:
-                sandbox = await cell.run_again(program, sandbox)
-            self._is_gone = False
+            try:
+                for cell, program in cells:
+                    sandbox = await cell.run_again(program, sandbox)
+            except SandboxLost as error:
+                self._losses += 1
+                if self._losses < _MOST_LOSSES:
+                    text = (
+                        "the process was lost while earlier programs of this session ran again; run the program again"
+                    )
+                    raise StartFailed(text) from error
+                raise LedgerError(f"{_MOST_LOSSES} processes were lost while they ran again") from error
+            self._is_gone, self._losses = False, 0
             return sandbox or await start()
         raise LedgerError(f"running their programs again took longer than {_REBUILD_SECONDS:g} s")
 
