@@ -15,6 +15,7 @@ const text = `
 7 days`;
 const rows = await tools.rows({ days: 7, "unit": "days", id: 77, low: -7, all: true, name: "7" });
 for (const row of rows as { unit: "kg" }[]) await tools.send({ to: 'ann@acme.com', row, unit: "kg" });
+const { "kg": weight } = { "kg"() { return 1; } };
 sumBy(rows, "days")"""
 AS_FUNCTION = """\
 import { sumBy } from "lodash";
@@ -25,6 +26,7 @@ unit: string }) {
 7 days`;
     const rows = await tools.rows({ days: last, "unit": "days", id: 77, low: low, all: all, name: "7" });
     for (const row of rows as { unit: "kg" }[]) await tools.send({ to: to, row, unit: unit });
+    const { "kg": weight } = { "kg"() { return 1; } };
     return sumBy(rows, "days")
 }
 """
@@ -35,6 +37,9 @@ rows = await tools.rows(days=7, unit="days", low=-7, share=0.5, all=True)
 for row in rows:
     if row["unit"] == "kg" "s":
         await tools.send(to="ann@acme.com", row=row, note=f"{row} kg")
+    match row:
+        case {"days": 7} | Row(days=7):
+            pass
 
 len(rows)
 '''
@@ -46,6 +51,9 @@ async def report(tools, *, last: int, to: str, low: int, share: float, all_: boo
     for row in rows:
         if row["unit"] == "kg" "s":
             await tools.send(to=to, row=row, note=f"{row} kg")
+        match row:
+            case {"days": 7} | Row(days=7):
+                pass
 
     return len(rows)
 '''

@@ -29,8 +29,11 @@ _RESERVED = frozenset(keyword.kwlist) | frozenset(
 )
 """Words that cannot be variables in one of the languages, and `tools`."""
 _LITERALS = frozenset("string number integer float true false unary_expression unary_operator".split())
-_FIXED = frozenset("import_statement literal_type case_pattern concatenated_string property_signature".split())
-"""Nodes whose literals cannot be variables."""
+_FIXED = frozenset(
+    "import_statement literal_type case_pattern union_pattern keyword_pattern dict_pattern concatenated_string "
+    "property_signature method_signature method_definition pair_pattern enum_body enum_assignment".split()
+)
+"""Nodes whose literals cannot be variables, or would mean something else as variables."""
 _STRINGS = frozenset(("string", "template_string"))
 _IDENTIFIERS = frozenset(("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"))
 _TYPES: Mapping[Language, Mapping[type, str]] = {
