@@ -13,7 +13,7 @@ MATRIX: dict[str, int] = {
     "bridges": 510,
     "chat": 10,
     "checking": 30,
-    "cli": 23,
+    "cli": 24,
     "cluster": 69,
     "docs": 16,
     "doctor": 2,

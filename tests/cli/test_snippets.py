@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from corral.errors import ConfigError
 from corral.ledger import SqliteLedger
 from corral.policy import Policy
 from corral.testing import replays
+from corral.types import Language
 from tests.cli.terminal import Here
 
 TOOLS = '''
@@ -38,7 +40,7 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
-async def _recorded(*, untrusted: bool | None) -> str:
+async def _recorded(*, untrusted: bool | None, source: str = PROGRAM, language: Language = "typescript") -> str:
     policy = None if untrusted is None else Policy(texts=[POLICY.format(str(untrusted).lower())])
     context = ExecutionContext(user_id="ann", session_id="session")
     ledger = SqliteLedger("runs.db", keys={"one": b"k" * 32})
@@ -47,7 +49,7 @@ async def _recorded(*, untrusted: bool | None) -> str:
             await corral.execute(
                 "console.log('x'); return 'word' + await tools.add({left: 3, right: 4})", context=context
             )
-        result = await corral.execute(PROGRAM, context=context, durable=True)
+        result = await corral.execute(source, language=language, context=context, durable=True)
         assert result.value == 3
         return result.execution_id
 
@@ -86,6 +88,17 @@ def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp
     changed = project.main("snippets", "check", "skills/sum", "--tools", "other.py")
     assert changed.returncode == 1
     assert "tools.add has changed its schemas\nprogram.ts was changed" in changed.stdout
+
+
+@pytest.mark.matrix("the other form of the same export: the source as it ran")
+def test_a_program_that_cannot_be_a_function_keeps_its_line_ends(project: Here) -> None:
+    source = "from __future__ import annotations\r\nawait tools.add(left=1, right=2)\r\n"
+    name = anyio.run(partial(_recorded, untrusted=False, source=source, language="python"))
+    options = ("--name", "sum", "--ledger", "runs.db", "--tools", "shop.py")
+    done = project.main("snippets", "export", name, *options)
+    assert (done.returncode, "is the source as it ran" in done.stdout) == (0, True)
+    checked = project.main("snippets", "check", "skills/sum", "--tools", "shop.py")
+    assert (checked.returncode, checked.stdout) == (0, "1 tool, 0 problems\n")
 
 
 def test_an_input_that_the_program_does_not_have_is_a_clear_error(project: Here, tmp_path: Path) -> None:

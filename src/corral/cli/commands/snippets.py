@@ -125,7 +125,7 @@ def _export(arguments: argparse.Namespace, view: Screen) -> int:
         snippet = asyncio.run(_read(arguments, Path(scratch) / _RECORD))
         folder.mkdir(parents=True)
         shutil.copy(Path(scratch) / _RECORD, folder)
-    (folder / snippet.program).write_text(snippet.source, encoding="utf-8")
+    (folder / snippet.program).write_bytes(snippet.source.encode())  # with its line ends, which the digest covers
     function = snippet.function
     test = _TEST.format(program=snippet.program, call=json.dumps("" if function is None else function.call))
     (folder / f"test_{name.replace('-', '_')}.py").write_text(test, encoding="utf-8")
@@ -214,7 +214,7 @@ def _check(arguments: argparse.Namespace, view: Screen) -> int:
     folder = Path(arguments.subject)
     try:
         manifest: dict[str, Any] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        program = (folder / manifest["file"]).read_text(encoding="utf-8")
+        program = (folder / manifest["file"]).read_bytes().decode()
         expected, tools = manifest["program"], dict[str, str](manifest["tools"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{folder} is not a folder of `corral snippets export`: {error}") from None
