@@ -34,7 +34,7 @@ MATRIX: dict[str, int] = {
     "running": 67,
     "sandboxes": 28,
     "security": 27,
-    "sessions": 99,
+    "sessions": 100,
     "shells": 441,
     "soak": 4,
     "sources": 12,

@@ -33,6 +33,7 @@ from corral.running.execution import Execution
 from corral.sandboxes.selection import Sandboxes
 from corral.types import Language, Program
 from tests.running.random_programs import PROGRAMS
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -161,6 +162,7 @@ async def test_a_killed_process_is_rebuilt(warm: Sandboxes) -> None:
         assert kept.value is not None
         sandbox: Any = kept.value.sandbox
         sandbox._guest.process.kill()
+        await until(lambda: sandbox._guest.process.ended)
         lost = await here.run("y = 1")
         assert lost.status == "failed"
         assert "program 2 was cut off" in lost.model_text()
@@ -264,6 +266,7 @@ async def test_a_process_that_is_killed_while_cells_run_again_loses_nothing_unti
         if (sandbox := execution._sandbox) is not None:  # pyright: ignore[reportPrivateUsage]
             guest: Any = sandbox
             guest._guest.process.kill()
+            await until(lambda: guest._guest.process.ended)
         return await original(execution, program)
 
     async with host(warm, MemoryLedger()) as here:
@@ -467,6 +470,27 @@ async def test_a_cell_whose_host_is_lost_continues_at_another(warm: Sandboxes, t
         assert (await two.corral.executions.resume(lost.execution_id, tools=[slow])).value == 12
         assert await two.value("[x, y]") == [10, 12]
     assert done == [1, 2]
+
+
+@MATRIX
+async def test_models_are_told_that_a_cell_on_a_lost_host_may_make_its_calls_later(warm: Sandboxes) -> None:
+    ledger = MemoryLedger()
+    with anyio.CancelScope() as scope:
+
+        @tool
+        async def hang() -> None:
+            scope.cancel()
+            await anyio.sleep_forever()
+
+        async with host(warm, ledger) as here:
+            await here.value("x = await tools.put(n=1)")
+            await here.run("y = await tools.hang()", tools=[hang])
+    assert scope.cancelled_caught
+    async with host(warm, ledger) as here:
+        result = await here.run("[x, 'y' in globals()]")
+        assert result.value == [10, False]
+        assert "of program 2 of this session are missing, because its host was lost" in result.model_text()
+        assert "look for their effects before you make them again" in result.model_text()
 
 
 @pytest.mark.matrix("random cells and losses; the gate rebuilds one notebook in each language")

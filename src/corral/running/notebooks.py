@@ -48,6 +48,10 @@ _WAITS = (
     "The variables of program {} of this session are missing, because it waits for a decision. Its calls are made once "
     "that is taken, so do not make them again."
 )
+_RUNS = (
+    "The variables of program {} of this session are missing, because its host was lost, or still runs it. It may have "
+    "made its calls, or make them later, so look for their effects before you make them again."
+)
 
 
 class _Key(NamedTuple):
@@ -259,12 +263,10 @@ class Notebook:
                     raise LedgerError("there are too many programs to run again, or their records are too large")
             elif cells:
                 raise LedgerError(f"program {number} is not on record up to its end ({status})")
-            elif status == "paused":
-                remark = _WAITS.format(number)
+            elif status in ("paused", "running"):
+                remark = (_WAITS if status == "paused" else _RUNS).format(number)
             else:
-                is_open = status == "running"
-                reason = "its host was lost, or still runs it" if is_open else f"it did not end normally ({status})"
-                remark = _gone(number, number, reason)
+                remark = _gone(number, number, f"it did not end normally ({status})")
         return cells[::-1], remark
 
     async def start(self, start: Callable[[], Awaitable[Sandbox]]) -> Sandbox:
