@@ -14,7 +14,7 @@ MATRIX: dict[str, int] = {
     "chat": 10,
     "checking": 30,
     "cli": 24,
-    "cluster": 69,
+    "cluster": 71,
     "docs": 16,
     "doctor": 2,
     "e2e": 138,

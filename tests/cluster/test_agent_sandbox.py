@@ -320,6 +320,16 @@ async def test_an_api_server_that_does_not_answer_is_one_line(api: ApiServer, mo
 
 
 @_matrix
+async def test_a_request_without_an_answer_ends_by_itself(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_sandbox, "_ANSWER_SECONDS", 0.1)
+    api.gate.clear()
+    sandbox = sandbox_of(api)
+    with pytest.raises(StartFailed, match=r"gave no pod: .*Read timed out.*; check the address of the API server"):
+        await sandbox.open(CONFIG)
+    await sandbox.aclose()
+
+
+@_matrix
 async def test_a_pod_with_another_secret_is_one_line_with_the_remedy(
     api: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,18 +362,29 @@ async def test_a_start_that_is_given_up_leaves_no_claim(api: ApiServer, moment: 
 
 
 @_matrix
-def test_a_process_that_exits_deletes_its_claims(api: ApiServer) -> None:
+@pytest.mark.parametrize("is_ready", [True, False], ids=["with a pod", "at once after a start that failed"])
+def test_a_process_that_exits_deletes_its_claims(api: ApiServer, *, is_ready: bool) -> None:
     script = """
 import asyncio, sys
 from tests.cluster.test_agent_sandbox import CONFIG, client
 from corral.cluster import AgentSandbox
-sandbox = AgentSandbox("corral-worker", namespace="agents", secret="x" * 16, api_client=client(sys.argv[1]))
-print(asyncio.run(sandbox.open(CONFIG)).claim)
+from corral.errors import StartFailed
+options = {"secret": "x" * 16, "api_client": client(sys.argv[1]), "ready_seconds": int(sys.argv[2])}
+sandbox = AgentSandbox("corral-worker", namespace="agents", **options)
+try:
+    print(asyncio.run(sandbox.open(CONFIG)).claim)
+except StartFailed:
+    print("StartFailed")
 """
-    api.add_spares(1)
-    command = [sys.executable, "-c", script, api.url]
+    if is_ready:
+        api.add_spares(1)
+    else:
+        api.condition = "Pending", "no node"
+    command = [sys.executable, "-c", script, api.url, "60" if is_ready else "1"]
     done = subprocess.run(command, env={**os.environ}, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
-    assert api.deleted == [done.stdout.strip()]
+    (claim,) = [each["metadata"]["name"] for each in api.made]
+    assert done.stdout.strip() == (claim if is_ready else "StartFailed")
+    assert api.deleted == [claim]
     assert not api.claims
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import secrets
 import ssl
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -31,7 +32,10 @@ from corral.types import Capabilities, Language, LimitName, SandboxConfig
 logger = get_logger("corral.cluster")
 
 _API_SECONDS = 5.0
-"""Maximum seconds for an answer of the API server, beside a watch."""
+"""Maximum seconds to connect to the API server, to delete a claim, and to look at one that has no pod."""
+_ANSWER_SECONDS = 65.0
+"""Maximum seconds for an answer of the API server. By default it gives up on a request after 60 s (--request-timeout),
+so no claim is made later."""
 _CONNECT_SECONDS = 10.0
 """Maximum seconds until the worker of a ready pod answers."""
 _GUEST_SECONDS = 35.0
@@ -43,6 +47,7 @@ _REMEDIES: Mapping[object, str] = {
     404: "create the namespace, and install agent-sandbox with its extensions",
     422: "install a release of agent-sandbox that serves v1beta1",
     "MaxRetryError": "check the address of the API server, and the network",
+    "ReadTimeoutError": "check the address of the API server, and the network",
     "SandboxWarmPoolNotFoundError": "create the SandboxWarmPool, or correct warm_pool=",
     "SandboxTemplateNotFoundError": "create the SandboxTemplate that the pool names",
     "TimeoutError": "raise the pool's replicas, the cluster's capacity, or ready_seconds=",
@@ -132,6 +137,10 @@ class AgentSandbox(BoxProvider[_Pod]):
             self._helper: Any = helper.K8sHelper(api_client)
         except config.ConfigException as error:
             raise ConfigError(f"AgentSandbox has no cluster ({error}); set KUBECONFIG, or pass api_client=") from error
+        api = self._helper.custom_objects_api
+        for name in (f"{verb}_namespaced_custom_object" for verb in ("create", "get", "list")):
+            # Python does not exit before its threads have ended, and the SDK waits for an answer without limit.
+            setattr(api, name, partial(getattr(api, name), _request_timeout=(_API_SECONDS, _ANSWER_SECONDS)))
         self._claims: set[str] = set()
         finalize_in_owner(self, _delete_all, self._helper, namespace, self._claims)
 
@@ -158,12 +167,13 @@ class AgentSandbox(BoxProvider[_Pod]):
             owner = hashlib.blake2b(json.dumps(config.owner).encode(), key=self._label_key, digest_size=16)
             labels["corral/owner"] = owner.hexdigest()
         self._claims.add(claim)
+        given_up = threading.Event()
         try:
             with anyio.fail_after(self._ready_seconds + _API_SECONDS):
-                address = await run_in_own_thread(self._claim, claim, labels, abandon_on_cancel=True)
+                address = await run_in_own_thread(self._claim, claim, labels, given_up, abandon_on_cancel=True)
         except BaseException as error:
+            given_up.set()
             if claim in self._claims:
-                self._claims.discard(claim)
                 self._start(partial(self._delete, claim))
             if isinstance(error, Exception):
                 raise self._failed(error) from error
@@ -188,9 +198,8 @@ class AgentSandbox(BoxProvider[_Pod]):
     async def close(self, box: _Pod) -> None:
         await box.workers.aclose()
         await self._delete(box.claim)
-        self._claims.discard(box.claim)
 
-    def _claim(self, claim: str, labels: Mapping[str, str]) -> str:
+    def _claim(self, claim: str, labels: Mapping[str, str], given_up: threading.Event) -> str:
         """Makes a claim, and waits until its pod is ready. Returns the address of the pod's worker. Blocks."""
         helper, namespace = self._helper, self._namespace
         lifecycle = self._utils.construct_sandbox_claim_lifecycle_spec(self._lifetime_seconds)
@@ -200,7 +209,7 @@ class AgentSandbox(BoxProvider[_Pod]):
             if getattr(error, "status", None):  # the API server has refused it
                 self._claims.discard(claim)
             raise
-        if claim not in self._claims:  # the start was given up, and the claim did not exist yet when it was deleted
+        if given_up.is_set():  # the claim did not exist yet when it was deleted
             helper.delete_sandbox_claim(claim, namespace, _request_timeout=_API_SECONDS)
             raise StartFailed("the start was given up")
         version = made["metadata"].get("resourceVersion")
@@ -236,7 +245,9 @@ class AgentSandbox(BoxProvider[_Pod]):
             except Exception as error:
                 reason = _reason(error)
             else:
+                self._claims.discard(claim)
                 return
+        self._claims.discard(claim)
         logger.warning("claim %s could not be deleted, and ends at its shutdown time: %s", claim, reason)
 
     def _failed(self, error: Exception) -> StartFailed:
