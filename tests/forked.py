@@ -98,7 +98,10 @@ def _main(descriptor: str, *arguments: str) -> None:
         with Path(os.devnull).open("wb") as nothing:
             os.dup2(nothing.fileno(), 1)
         # Each worker collects once more, and says what went wrong.
-        pytest.main([*arguments, "--collect-only", "--quiet", "-p", "no:tests.report", "-p", "no:tests.forked"])
+        code = pytest.main([*arguments, "--collect-only", "--quiet", "-p", "no:tests.report", "-p", "no:tests.forked"])
+        if code != pytest.ExitCode.OK:  # a module that raised stays imported, without tests and without its error
+            for name in [each for each in sys.modules if each.startswith("tests.")]:
+                del sys.modules[name]
         os.dup2(output, 1)
         os.close(output)
         is_worker = _serve(listener)
