@@ -94,8 +94,11 @@ def test_a_program_that_worked_becomes_a_skill_that_is_tested(project: Here, tmp
 def test_a_program_that_cannot_be_a_function_keeps_its_line_ends(project: Here) -> None:
     source = "from __future__ import annotations\r\nawait tools.add(left=1, right=2)\r\n"
     name = anyio.run(partial(_recorded, untrusted=False, source=source, language="python"))
-    options = ("--name", "sum", "--ledger", "runs.db", "--tools", "shop.py")
-    done = project.main("snippets", "export", name, *options)
+    options = ("--ledger", "runs.db", "--tools", "shop.py")
+    done = project.main("snippets", "export", name, "--name", "sum-up", *options)
+    reason = "error: --name sum-up: programs in Python cannot import it; use a-z, 0-9 and _\n"
+    assert (done.returncode, done.stderr) == (2, reason)
+    done = project.main("snippets", "export", name, "--name", "sum", *options)
     assert (done.returncode, "is the source as it ran" in done.stdout) == (0, True)
     checked = project.main("snippets", "check", "skills/sum", "--tools", "shop.py")
     assert (checked.returncode, checked.stdout) == (0, "1 tool, 0 problems\n")
@@ -107,6 +110,9 @@ def test_an_input_that_the_program_does_not_have_is_a_clear_error(project: Here,
     for text in ("start=9", "start", "1=1", "new=1", "tools=1"):
         done = project.main("snippets", "export", name, "--name", "sum", "--input", text, *options)
         assert (done.returncode, done.stderr.count("\n"), "--input" in done.stderr) == (2, 1, True), done.stderr
+    twice = ("--input", "start=1", "--input", "start=2")
+    done = project.main("snippets", "export", name, "--name", "sum", *twice, *options)
+    assert (done.returncode, "once for each" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "skills").exists()
 
 

@@ -151,6 +151,8 @@ async def _read(arguments: argparse.Namespace, copied: Path) -> _Snippet:
             record = await corral.executions.get(arguments.subject)
         if record.status != "succeeded" or record.request is None or record.result is None:
             raise ConfigError(f"{arguments.subject} is {record.status}; only a program that succeeded can be exported")
+        if record.request.language == "python" and not is_variable(arguments.name):
+            raise ConfigError(f"--name {arguments.name}: programs in Python cannot import it; use a-z, 0-9 and _")
         used = sorted({call.name for call in record.result.tool_calls} - RESERVED_ROOT_NAMES)
         digests = await _digests(arguments)
         if missing := [each for each in used if each not in digests]:
@@ -179,9 +181,10 @@ async def _function(
     """
     inputs: dict[str, str] = {}
     for text in arguments.input:
-        name, is_pair, inputs[name] = text.partition("=")
-        if not is_pair or not is_variable(name):
-            raise ConfigError(f"--input {text[:80]!r}: write NAME=VALUE, with the name of a variable")
+        name, is_pair, value = text.partition("=")
+        if not is_pair or not is_variable(name) or name in inputs:
+            raise ConfigError(f"--input {text[:80]!r}: write NAME=VALUE, with the name of a variable, once for each")
+        inputs[name] = value
     try:
         function = as_function(request.source, request.language, arguments.name, inputs)
         async with Corral(ledger=ledger, check=False) as corral:
