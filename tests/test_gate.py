@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import tests.forked
 from tests.census import COLLECTED, Counted
 
 MATRIX: dict[str, int] = {
@@ -40,6 +45,7 @@ MATRIX: dict[str, int] = {
     "sources": 12,
     "test_architecture.py": 8,
     "test_english.py": 1,
+    "test_gate.py": 1,
     "test_public_api.py": 3,
     "test_release.py": 1,
     "testing": 220,
@@ -70,3 +76,19 @@ def test_what_is_left_out_says_why(collected: list[Counted]) -> None:
 def test_every_folder_but_that_of_endurance_has_tests_in_the_gate(collected: list[Counted]) -> None:
     of_gate = {each.folder for each in collected if each.reason is None}
     assert {each.folder for each in collected} - of_gate <= {"soak", "test_english.py"}  # which `scripts/check` runs
+
+
+@pytest.mark.matrix("whoever breaks an import sees it in other ways; here the processes of a run are forked")
+def test_a_file_that_cannot_be_imported_fails_a_run_of_forked_processes(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    shutil.copy(tests.forked.__file__, folder)
+    (folder / "__init__.py").touch()
+    (folder / "test_broken.py").write_text("import no_such_module\n")
+    (folder / "test_whole.py").write_text("def test_one(): pass\n")
+    options = ("-p", "tests.forked", "--numprocesses", "1", "--rootdir", str(tmp_path), "--import-mode", "importlib")
+    command = [sys.executable, "-m", "pytest", *options]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "No module named 'no_such_module'" in run.stdout
+    assert "1 passed, 1 error" in run.stdout
+    assert run.returncode == 1
