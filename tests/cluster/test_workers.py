@@ -173,6 +173,8 @@ async def test_a_lost_worker_ends_its_executions_with_one_line_in_the_log_and_du
         async def go_on() -> None:
             durable.append(await run(corral, WAITING, durable=True))
 
+        await run(corral, "7")
+        await until(lambda: len(sandbox.nodes()) == 2)
         async with anyio.create_task_group() as tasks, held(corral, gate, 6) as results:
             for _ in range(3):  # `shared` has one place left
                 tasks.start_soon(go_on)

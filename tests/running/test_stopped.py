@@ -30,6 +30,7 @@ from corral.types import Retry
 from tests.postgres import execute
 from tests.running.conftest import ON_POSTGRES
 from tests.running.kills import Kills
+from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -54,7 +55,6 @@ class Tools:
         self.done: list[int] = []
         self.waits = False
         """True if `look` and `put` do not return."""
-        self.called = anyio.Event()
 
     @property
     def all(self) -> list[Tool]:
@@ -76,7 +76,6 @@ class Tools:
 
     async def _wait(self) -> None:
         if self.waits:
-            self.called.set()
             await anyio.sleep_forever()
 
 
@@ -268,7 +267,7 @@ async def test_a_host_that_ends_saves_the_programs_that_it_runs(host: Host) -> N
             ended.append(await corral.execute(source, durable=True))
 
         tasks.start_soon(execute)
-        await host.tools.called.wait()
+        await until(lambda: host.tools.done == [2])
     assert [each.status for each in ended] == ["cancelled"]
     assert len(host.saved()) == 1
     host.tools.waits = False
