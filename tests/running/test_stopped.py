@@ -30,7 +30,6 @@ from corral.types import Retry
 from tests.postgres import execute
 from tests.running.conftest import ON_POSTGRES
 from tests.running.kills import Kills
-from tests.until import until
 
 pytestmark = pytest.mark.anyio
 
@@ -55,11 +54,13 @@ class Tools:
         self.done: list[int] = []
         self.waits = False
         """True if `look` and `put` do not return."""
+        self.changed = anyio.Event()
 
     @property
     def all(self) -> list[Tool]:
         async def change(n: int) -> int:
             self.done.append(n)
+            self.changed.set()
             await self._wait()
             return n * 10
 
@@ -257,7 +258,7 @@ async def test_a_host_that_ends_saves_the_programs_that_it_runs(host: Host) -> N
     """Their calls in flight are made again if they only read, and uncertain otherwise."""
     host.tools.waits = True
     source = """
-    const kept = [Math.random()], timer = new Promise((resolve) => setTimeout(() => resolve("timer"), 50));
+    const kept = [Math.random()], timer = new Promise((resolve) => setTimeout(() => resolve("timer"), 1000));
     return await Promise.all([tools.look({ n: 1 }), tools.put({ n: 2 }), timer, kept]);
     """
     ended: list[ExecutionResult] = []
@@ -267,7 +268,7 @@ async def test_a_host_that_ends_saves_the_programs_that_it_runs(host: Host) -> N
             ended.append(await corral.execute(source, durable=True))
 
         tasks.start_soon(execute)
-        await until(lambda: host.tools.done == [2])
+        await host.tools.changed.wait()
     assert [each.status for each in ended] == ["cancelled"]
     assert len(host.saved()) == 1
     host.tools.waits = False
