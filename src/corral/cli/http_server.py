@@ -20,6 +20,16 @@ _SHUTDOWN_SECONDS = 1
 """Seconds for requests to end during shutdown."""
 
 
+def check_port(port: int, option: str) -> None:
+    """Checks the number of a port. Some event loops would take the remainder of a wrong one.
+
+    Raises:
+        ConfigError: the number is not between 0 and 65535.
+    """
+    if not 0 <= port < 65_536:
+        raise ConfigError(f"{option} {port} is not between 0 and 65535")
+
+
 @contextmanager
 def listening(host: str, port: int, option: str = "--port") -> Generator[socket.socket]:
     """Opens a listening socket. Sets its protocol explicitly, without which asyncio would not set TCP_NODELAY.
@@ -27,8 +37,7 @@ def listening(host: str, port: int, option: str = "--port") -> Generator[socket.
     Raises:
         ConfigError: the address cannot be used.
     """
-    if not 0 <= port < 65_536:
-        raise ConfigError(f"{option} {port} is not between 0 and 65535")
+    check_port(port, option)
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE

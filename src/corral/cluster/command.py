@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 
+from corral.cli.http_server import check_port
 from corral.cli.options import add_certificates, add_drain, interruptible, mutual_tls
 from corral.cli.parsing import Commands, add_command
 from corral.cluster.wire import checked_secret
@@ -66,9 +67,8 @@ def add_worker(commands: Commands) -> None:
 def _worker(arguments: argparse.Namespace) -> int:
     if arguments.capacity < 1 or arguments.memory_mb < 1:
         raise ConfigError("--capacity and --memory-mb are at least 1")
-    for option, port in ("--port", arguments.port), ("--probe-port", arguments.probe_port or 0):
-        if not 0 <= port < 65_536:  # uvloop would take the remainder
-            raise ConfigError(f"{option} {port} is not between 0 and 65535")
+    check_port(arguments.port, "--port")
+    check_port(arguments.probe_port or 0, "--probe-port")
     tls = mutual_tls(arguments, is_server=True)
     secret = checked_secret(None, has_tls=tls is not None)
     if arguments.one_owner:  # its guests can be without a jail, as the same user
