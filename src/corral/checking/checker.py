@@ -341,7 +341,7 @@ def _fit_engine(case: Case) -> Verdict | None:
     """Refuses a program that uses globals or modules which its engine lacks. Returns None for others."""
     typed, source = case.program.typed, case.source
     loads = case.modules and ("import" in source or "require" in source)
-    names = [name for name in case.lacks if _LAST.split(name)[-1] in source and (loads or not name.startswith("node:"))]
+    names = [name for name in case.lacks if (loads or not name.startswith("node:")) and _LAST.split(name)[-1] in source]
     if not names or typed is None or not case.is_light or not isinstance(case.typed, TypedProgram):
         return None
     findings = [
