@@ -245,10 +245,10 @@ class AgentSandbox(BoxProvider[_Pod]):
             except Exception as error:
                 reason = _reason(error)
             else:
-                self._claims.discard(claim)
-                return
+                break
+        else:
+            logger.warning("claim %s could not be deleted, and ends at its shutdown time: %s", claim, reason)
         self._claims.discard(claim)
-        logger.warning("claim %s could not be deleted, and ends at its shutdown time: %s", claim, reason)
 
     def _failed(self, error: Exception) -> StartFailed:
         kind = getattr(error, "status", None) or (type(error).__name__ if str(error) else "MaxRetryError")
