@@ -87,38 +87,45 @@ async def host(
         yield Host(corral, done, language)
 
 
-async def test_a_lost_notebook_is_rebuilt(warm: Sandboxes) -> None:
-    async with host(warm, MemoryLedger()) as here:
-        drawn = await here.value(
+REBUILT: dict[Language, tuple[str, ...]] = {
+    "python": (
+        (
             "import random, time, uuid\nx = await tools.put(n=1)\ndef f(n):\n    return x + n\n"
             "began = time.time()\ndrawn = [random.random(), str(uuid.uuid4()), began]\nprint('once')\ndrawn"
-        )
-        failed = await here.run("y = await tools.put(n=2)\ny.nothing")
-        assert failed.status == "failed"
-        await here.lose()
-        again = await here.run("print('now')\n[f(1), y, drawn, time.time() >= began]")
-        assert (again.value, again.console, again.diagnostics) == ([11, 20, drawn, True], "now\n", ())
-        assert [call.name for call in again.tool_calls] == []
-        assert await here.value("(await tools.put(n=3)) + f(0) + random.random() * 0") == 40
-        await here.lose()
-        assert await here.value("f(y)") == 30
-        assert here.done == [1, 2, 3]
-
-
-async def test_a_lost_notebook_in_typescript_is_rebuilt(warm: Sandboxes) -> None:
-    async with host(warm, MemoryLedger(), "typescript") as here:
-        drawn = await here.value(
+        ),
+        "y = await tools.put(n=2)\ny.nothing",
+        "print('now')\n[f(1), y, drawn, time.time() >= began]",
+        "(await tools.put(n=3)) + f(0) + random.random() * 0",
+        "f(y)",
+    ),
+    "typescript": (
+        (
             "const x = await tools.put({ n: 1 });\nconst f = (n: number) => x + n;\nconst began = Date.now();\n"
             "const drawn = [Math.random(), crypto.randomUUID(), began];\nconsole.log('once');\nreturn drawn"
-        )
-        failed = await here.run("let y = await tools.put({ n: 2 });\nthrow new Error('no');")
+        ),
+        "let y = await tools.put({ n: 2 });\nthrow new Error('no');",
+        "console.log('now');\nreturn [f(1), y, drawn, Date.now() >= began]",
+        "return (await tools.put({ n: 3 })) + f(0) + Math.random() * 0",
+        "return f(y)",
+    ),
+}
+"""Cells that set variables, set one and fail, read all, call and read, and read after another loss."""
+
+
+@pytest.mark.parametrize("language", REBUILT)
+async def test_a_lost_notebook_is_rebuilt(warm: Sandboxes, language: Language) -> None:
+    first, failing, reading, calling, last = REBUILT[language]
+    async with host(warm, MemoryLedger(), language) as here:
+        drawn = await here.value(first)
+        failed = await here.run(failing)
         assert failed.status == "failed"
         await here.lose()
-        again = await here.run("console.log('now');\nreturn [f(1), y, drawn, Date.now() >= began]")
+        again = await here.run(reading)
         assert (again.value, again.console, again.diagnostics) == ([11, 20, drawn, True], "now\n", ())
-        assert await here.value("return (await tools.put({ n: 3 })) + f(0) + Math.random() * 0") == 40
+        assert [call.name for call in again.tool_calls] == []
+        assert await here.value(calling) == 40
         await here.lose()
-        assert await here.value("return f(y)") == 30
+        assert await here.value(last) == 30
         assert here.done == [1, 2, 3]
 
 
