@@ -256,7 +256,7 @@ class SessionFiles:
         return await self._run(path, lambda: tree.files.stat(parts))
 
     def some_names(self) -> tuple[str, ...]:
-        """Returns the names in the working directory, folders with a final slash; none if there are over 1_000."""
+        """Returns the names in the working directory, folders with a final slash; none if there are over 1,000."""
         tree, parts = self._find("")
         try:
             entries = tree.files.list(parts, recursive=False, max_entries=_MOST_NAMES) or []
